@@ -116,7 +116,7 @@ fn learn(
     watch: impl FnMut(Learnt) -> Go,
 ) -> Option<(u64, bool)> {
     let session = Session::connect(connect).unwrap();
-    assert!(session.is_open());
+    assert!(session.is_elastic());
     let trained = train(&session, &Counter, &training(Rate::Constant(1.0), consistency), None, leased, watch);
     let seen = match trained {
         Ok(trained) => {

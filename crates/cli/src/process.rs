@@ -247,7 +247,7 @@ pub(crate) fn run_worker(options: &WorkerOptions) -> anyhow::Result<()> {
         let RunSize { servers, workers } = session.size();
         tracing::info!(node = format!("worker {}", session.rank()), servers, workers, "working");
         if session.now().0 > 0 && !session.joined_late() {
-            say_resumed(session.now().0, leases_data && session.is_open());
+            say_resumed(session.now().0, leases_data && session.is_elastic());
         }
         Ok(session)
     };

@@ -2,11 +2,11 @@
 
 mod crew;
 mod curve;
+mod elastic;
 mod given;
 mod interrupt;
 mod job;
 mod learn;
-mod open;
 mod progress;
 mod reading;
 mod report;
@@ -170,8 +170,8 @@ fn see_through(
     metrics: Option<&Metrics>,
     learnt_here: &AtomicU64,
 ) -> anyhow::Result<()> {
-    let worked = if session.is_open() && !matches!(job.method, Method::Proximal(..)) {
-        open::work_on(&session, job, interrupt, metrics, learnt_here).map(|()| None)
+    let worked = if session.is_elastic() && !matches!(job.method, Method::Proximal(..)) {
+        elastic::work_on(&session, job, interrupt, metrics, learnt_here).map(|()| None)
     } else {
         work_on(&session, job, interrupt, metrics, learnt_here)
     };

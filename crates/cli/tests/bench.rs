@@ -157,7 +157,7 @@ fn bench_cluster_prints_its_figures() {
     let names = ["checkpoints_made", "checkpoint_megabytes", "goodput_with_checkpoints_over_without"];
     let sizes = ["--checkpoint-megabytes", "4", "--checkpoint-every", "0.5"];
     prints(&[&["cluster", "--only", "checkpoints"], &sizes[..]].concat(), &names);
-    let names = ["join_s", "join_moved_over_fair_share", "failover_s", "copies_again_s"];
+    let names = ["join_s", "join_moved_over_fair_share", "failover_s", "replicas_again_s"];
     let names: Vec<String> =
         [100, 100_000].iter().flat_map(|rows| names.iter().map(move |name| format!("{rows}_rows_{name}"))).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();

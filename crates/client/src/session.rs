@@ -141,12 +141,12 @@ impl Session {
     /// ```
     /// # use slackwater::{RunSize, Session};
     /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
-    /// assert!(!session.is_open());
+    /// assert!(!session.is_elastic());
     /// # session.close()?;
     /// # Ok::<(), slackwater::Error>(())
     /// ```
     #[must_use]
-    pub fn is_open(&self) -> bool {
+    pub fn is_elastic(&self) -> bool {
         self.shared.open
     }
 

@@ -181,7 +181,7 @@ impl PySession {
     /// Whether workers may come while the run lasts.
     #[getter]
     fn others_may_come(&self) -> PyResult<bool> {
-        Ok(self.open()?.is_open())
+        Ok(self.open()?.is_elastic())
     }
 
     fn live_ranks(&self, py: Python<'_>) -> PyResult<Vec<u32>> {

@@ -126,7 +126,7 @@ impl<T: Number> Shard<T> {
             _ if joins => self.delta_log.as_mut().and_then(|delta_log| {
                 let positions: Vec<u64> = read_rows.iter().map(|(position, _)| *position).collect();
                 let begun = self.held.last_key_value().map_or(Clock(0), |(clock, _)| clock.next());
-                // Only tables of f32 are delta_log.
+                // Only tables of f32 have a delta log.
                 delta_log.join(begun, &positions, bytemuck::cast_slice_mut(values.numbers_mut::<T>()))
             }),
             CacheSpec::Rows { max_rows } if subscribes => {

@@ -121,7 +121,7 @@ impl Cluster {
     /// One in which nodes come and go: one that is silent for `failure timeout` is done without.
     /// Each shard has so many copies.
     #[must_use]
-    pub fn open(seed: u64, size: RunSize, faults: Faults, failure_timeout: Span, replicas: u32) -> Self {
+    pub fn elastic(seed: u64, size: RunSize, faults: Faults, failure_timeout: Span, replicas: u32) -> Self {
         Self::with(seed, size, faults, Membership::Elastic { replicas, shards_per_server: 2 }, failure_timeout, None)
     }
 
@@ -322,7 +322,7 @@ impl Cluster {
         for node in servers.chain(workers).chain([NodeId::Coordinator]) {
             self.later(TICK, Happening::Tick(node));
             // A server that has a lease answers nobody before its first heartbeat was answered.
-            let is_leased = matches!(node, NodeId::Server(_)) && self.leadership.is_open();
+            let is_leased = matches!(node, NodeId::Server(_)) && self.leadership.is_elastic();
             let first = if is_leased { Span(0) } else { SAY_AGAIN };
             self.later(first, Happening::Heartbeat(node));
         }

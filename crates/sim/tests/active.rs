@@ -3,7 +3,7 @@
 use sim::*;
 use types::{Codecs, Combine, Consistency, NumberType, Reduce, TableSpec, UpdaterSpec};
 
-const SHAPE: RunSize = RunSize { servers: 3, workers: 4 };
+const SIZE: RunSize = RunSize { servers: 3, workers: 4 };
 
 /// Every checker holds where keys are named by bits of a list that the shard knows, or has
 /// forgotten.
@@ -12,13 +12,13 @@ fn lists_that_are_chosen_from_others_lose_nothing() {
     let keys: Vec<u64> = (0..40).collect();
     let work = Workload { keys: keys.clone(), tasks: 6, ..Workload::default() };
     for (name, combine) in [("each", Combine::Each), ("clock", Combine::Clock(Reduce::Sum))] {
-        let spec = TableSpec::sparse("t", SHAPE.workers).number(NumberType::F64).consistency(Consistency::slack(1));
+        let spec = TableSpec::sparse("t", SIZE.workers).number(NumberType::F64).consistency(Consistency::slack(1));
         let spec = spec.combine(combine);
         for_seeds(&format!("bounded, slack 1, {name}, chosen lists, some forgotten"), |seed| {
-            let mut cluster = Cluster::new(seed, SHAPE, Faults { forgetting: 0.3, ..Faults::ALL });
+            let mut cluster = Cluster::new(seed, SIZE, Faults { forgetting: 0.3, ..Faults::ALL });
             let table = cluster.table(spec.clone());
             cluster.choose_from(&keys);
-            let mut programs = work.programs(seed, SHAPE, table, &spec);
+            let mut programs = work.programs(seed, SIZE, table, &spec);
             // The whole list goes first: what follows is chosen from it.
             programs.iter_mut().for_each(|steps| steps.insert(1, Action::pull(table, &keys)));
             cluster.programs(programs);
@@ -51,11 +51,11 @@ fn proximal(codecs: &[&str]) -> TableSpec {
 /// which are active.
 fn asking(seed: u64, codecs: &[&str], faults: Faults, sabotage: Option<Sabotage>) -> Cluster {
     let keys: Vec<u64> = (0..12).collect();
-    let mut cluster = Cluster::new(seed, SHAPE, faults);
+    let mut cluster = Cluster::new(seed, SIZE, faults);
     let table = cluster.table(proximal(codecs));
     cluster.choose_from(&keys);
     let mut random = Xoshiro256::new(seed ^ 0xAC71);
-    let mut programs = vec![vec![Action::MakeTable(table)]; SHAPE.workers as usize];
+    let mut programs = vec![vec![Action::MakeTable(table)]; SIZE.workers as usize];
     for clock in 0..8 {
         let pushed = if clock % 3 == 0 { keys.clone() } else { random.some_of(&keys, 0.5) };
         // Sixteenths, which add up exactly in any order; smaller from clock to clock, so that some

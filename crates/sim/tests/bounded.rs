@@ -3,16 +3,16 @@
 use sim::*;
 use types::{Consistency, NumberType, TableSpec};
 
-const SHAPE: RunSize = RunSize { servers: 3, workers: 4 };
+const SIZE: RunSize = RunSize { servers: 3, workers: 4 };
 
 fn spec(consistency: Consistency) -> TableSpec {
-    TableSpec::sparse("t", SHAPE.workers).number(NumberType::I64).consistency(consistency)
+    TableSpec::sparse("t", SIZE.workers).number(NumberType::I64).consistency(consistency)
 }
 
 fn run(seed: u64, spec: TableSpec, work: &Workload) -> Cluster {
-    let mut cluster = Cluster::new(seed, SHAPE, Faults::ALL);
+    let mut cluster = Cluster::new(seed, SIZE, Faults::ALL);
     let table = cluster.table(spec.clone());
-    cluster.programs(work.programs(seed, SHAPE, table, &spec));
+    cluster.programs(work.programs(seed, SIZE, table, &spec));
     cluster.run();
     cluster
 }
@@ -74,7 +74,7 @@ fn eager_refreshes_keep_cached_rows_fresh() {
 #[test]
 fn an_eager_dense_table_keeps_its_bounds() {
     let eager = Consistency::Bounded { slack: 2, eager: true };
-    let dense = TableSpec::dense("t", 8, SHAPE.workers).number(NumberType::I64).consistency(eager).cached(8);
+    let dense = TableSpec::dense("t", 8, SIZE.workers).number(NumberType::I64).consistency(eager).cached(8);
     property("bounded, slack 2, eager, dense", 2, &dense);
 }
 

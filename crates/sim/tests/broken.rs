@@ -3,7 +3,7 @@
 use sim::*;
 use types::{Combine, Consistency, NumberType, Reduce, Span, TableSpec};
 
-const SHAPE: RunSize = RunSize { servers: 3, workers: 4 };
+const SIZE: RunSize = RunSize { servers: 3, workers: 4 };
 
 /// What a checker has against a cluster with this table and this machine.
 fn caught(
@@ -13,9 +13,9 @@ fn caught(
     checker: fn() -> Checker,
 ) -> Option<Violation> {
     some_seed(|seed| {
-        let mut cluster = Cluster::new(seed, SHAPE, Faults::ALL);
+        let mut cluster = Cluster::new(seed, SIZE, Faults::ALL);
         let table = cluster.table(spec.clone());
-        cluster.programs(work.programs(seed, SHAPE, table, spec));
+        cluster.programs(work.programs(seed, SIZE, table, spec));
         sabotage.into_iter().for_each(|sabotage| cluster.sabotage(sabotage));
         cluster.run();
         cluster.violation(checker())
@@ -24,7 +24,7 @@ fn caught(
 
 #[test]
 fn each_checker_catches_the_machine_that_breaks_its_promise() {
-    let each = TableSpec::sparse("t", SHAPE.workers).number(NumberType::F64).consistency(Consistency::slack(1));
+    let each = TableSpec::sparse("t", SIZE.workers).number(NumberType::F64).consistency(Consistency::slack(1));
     let clock = each.clone().combine(Combine::Clock(Reduce::Sum));
     let some_nan = Workload { nan: 0.1, ..Workload::default() };
     let all = Workload::default();
@@ -50,9 +50,9 @@ fn each_checker_catches_the_machine_that_breaks_its_promise() {
 
 /// Worker 0 computes for 10 s while the others wait for it at a read, and then at a barrier.
 fn waiting(sabotage: Option<Sabotage>) -> Cluster {
-    let mut cluster = Cluster::new(0, SHAPE, Faults::NONE);
+    let mut cluster = Cluster::new(0, SIZE, Faults::NONE);
     let table = cluster.table(TableSpec::dense("t", 8, 1).consistency(Consistency::slack(0)));
-    for worker in 0..SHAPE.workers {
+    for worker in 0..SIZE.workers {
         let pause = Action::Compute(Span::from_secs(if worker == 0 { 10 } else { 0 }));
         let read = Action::pull(table, &[0, 1, 2, 3, 4, 5, 6, 7]);
         cluster.program(
@@ -82,10 +82,10 @@ fn a_long_wait_says_for_whom() {
 
 #[test]
 fn a_run_that_never_ends_is_noticed() {
-    let mut cluster = Cluster::new(3, SHAPE, Faults::NONE);
-    let spec = TableSpec::sparse("t", SHAPE.workers).number(NumberType::I64).consistency(Consistency::slack(1));
+    let mut cluster = Cluster::new(3, SIZE, Faults::NONE);
+    let spec = TableSpec::sparse("t", SIZE.workers).number(NumberType::I64).consistency(Consistency::slack(1));
     let table = cluster.table(spec.clone());
-    cluster.programs(Workload::default().programs(3, SHAPE, table, &spec));
+    cluster.programs(Workload::default().programs(3, SIZE, table, &spec));
     cluster.sabotage(Sabotage::LoseMarkers);
     let stuck = cluster.try_run().expect_err("no frontier moves");
     println!("{stuck}");

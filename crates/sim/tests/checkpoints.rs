@@ -5,11 +5,11 @@ use sim::*;
 use std::cell::Cell;
 use types::{Combine, Consistency, NodeId, NumberType, Reduce, Span, TableSpec};
 
-const SHAPE: RunSize = RunSize { servers: 3, workers: 3 };
+const SIZE: RunSize = RunSize { servers: 3, workers: 3 };
 const FAILURE_TIMEOUT: Span = Span::from_millis(500);
 
 fn spec() -> TableSpec {
-    let rows = TableSpec::sparse("t", SHAPE.workers).number(NumberType::F64);
+    let rows = TableSpec::sparse("t", SIZE.workers).number(NumberType::F64);
     rows.consistency(Consistency::slack(3)).combine(Combine::Clock(Reduce::Sum))
 }
 
@@ -17,7 +17,7 @@ fn run(seed: u64, mut cluster: Cluster) -> Cluster {
     let spec = spec();
     let table = cluster.table(spec.clone());
     let work = Workload { clocks: 12, ..Workload::default() };
-    cluster.programs(work.programs(seed, SHAPE, table, &spec));
+    cluster.programs(work.programs(seed, SIZE, table, &spec));
     let mut random = Xoshiro256::new(seed ^ 0xC4EC_4B01);
     cluster.checkpoint(Span(random.below(60_000_000)));
     cluster
@@ -27,7 +27,7 @@ fn run(seed: u64, mut cluster: Cluster) -> Cluster {
 fn a_checkpoint_holds_exactly_the_clocks_before_its_own() {
     let whole = Cell::new(0);
     let seeds = for_seeds("checkpoints", |seed| {
-        let mut cluster = run(seed, Cluster::new(seed, SHAPE, Faults::ALL));
+        let mut cluster = run(seed, Cluster::new(seed, SIZE, Faults::ALL));
         cluster.run();
         cluster.check_checkpoints();
         cluster.check(all_finished());
@@ -42,10 +42,10 @@ fn a_checkpoint_holds_exactly_the_clocks_before_its_own() {
 fn so_does_one_that_a_server_is_lost_in_the_middle_of() {
     let (whole, missed) = (Cell::new(0), Cell::new(0));
     let seeds = for_seeds("checkpoints, servers", |seed| {
-        let mut cluster = run(seed, Cluster::open(seed, SHAPE, Faults::ALL, FAILURE_TIMEOUT, 2));
+        let mut cluster = run(seed, Cluster::elastic(seed, SIZE, Faults::ALL, FAILURE_TIMEOUT, 2));
         let mut random = Xoshiro256::new(seed ^ 0x5E12_7E12);
         cluster.join_server(Span(random.below(90_000_000)));
-        let server = NodeId::Server(random.below(SHAPE.servers.into()) as u32);
+        let server = NodeId::Server(random.below(SIZE.servers.into()) as u32);
         cluster.crash_amid(Moment::Checkpoint, Some(server));
         cluster.run();
         cluster.check_checkpoints();

@@ -3,10 +3,10 @@
 use sim::*;
 use types::{Combine, Consistency, NumberType, Reduce, TableSpec};
 
-const SHAPE: RunSize = RunSize { servers: 3, workers: 4 };
+const SIZE: RunSize = RunSize { servers: 3, workers: 4 };
 
 fn spec(consistency: Consistency, reduce: Reduce) -> TableSpec {
-    TableSpec::sparse("t", SHAPE.workers)
+    TableSpec::sparse("t", SIZE.workers)
         .number(NumberType::F64)
         .consistency(consistency)
         .combine(Combine::Clock(reduce))
@@ -14,9 +14,9 @@ fn spec(consistency: Consistency, reduce: Reduce) -> TableSpec {
 
 fn property(name: &str, slack: u64, spec: &TableSpec, work: &Workload) {
     for_seeds(name, |seed| {
-        let mut cluster = Cluster::new(seed, SHAPE, Faults::ALL);
+        let mut cluster = Cluster::new(seed, SIZE, Faults::ALL);
         let table = cluster.table(spec.clone());
-        cluster.programs(work.programs(seed, SHAPE, table, spec));
+        cluster.programs(work.programs(seed, SIZE, table, spec));
         cluster.run();
         cluster.check(all_finished());
         cluster.check(no_acknowledged_push_lost_or_doubled());
@@ -56,11 +56,11 @@ fn cached_copies_hold_whole_clocks() {
 
 /// Workers push to new rows of an ordered table and scan it, some of them clocks ahead of others.
 fn scanning(seed: u64, nan: f64, sabotage: Option<Sabotage>) -> Cluster {
-    let mut cluster = Cluster::new(seed, SHAPE, Faults::ALL);
+    let mut cluster = Cluster::new(seed, SIZE, Faults::ALL);
     let table = cluster.table(spec(Consistency::slack(2), Reduce::Sum).ordered());
     let mut random = Xoshiro256::new(seed);
     let keys: Vec<u64> = (0..24).map(|index| index * (u64::MAX / 24) + random.below(1_000)).collect();
-    for worker in 0..SHAPE.workers {
+    for worker in 0..SIZE.workers {
         let mut steps = vec![Action::MakeTable(table)];
         for _ in 0..5 {
             let pushed = random.some_of(&keys, 0.2);

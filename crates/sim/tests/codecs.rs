@@ -3,12 +3,12 @@
 use sim::*;
 use types::{Bandwidth, Codecs, Combine, Consistency, NumberType, Reduce, TableSpec, UpdaterSpec};
 
-const SHAPE: RunSize = RunSize { servers: 2, workers: 3 };
+const SIZE: RunSize = RunSize { servers: 2, workers: 3 };
 
 fn run(seed: u64, faults: Faults, spec: &TableSpec, work: &Workload) -> Cluster {
-    let mut cluster = Cluster::new(seed, SHAPE, faults);
+    let mut cluster = Cluster::new(seed, SIZE, faults);
     let table = cluster.table(spec.clone());
-    cluster.programs(work.programs(seed, SHAPE, table, spec));
+    cluster.programs(work.programs(seed, SIZE, table, spec));
     cluster.run();
     cluster.check(all_finished());
     assert_made(&cluster);
@@ -31,7 +31,7 @@ fn ones() -> Workload {
 
 /// A table whose rows tell which pushes they hold, in numbers that f32 holds exactly.
 fn marked(number: NumberType) -> TableSpec {
-    TableSpec::sparse("t", SHAPE.workers).number(number).consistency(Consistency::slack(1))
+    TableSpec::sparse("t", SIZE.workers).number(number).consistency(Consistency::slack(1))
 }
 
 /// Rows that change at clocks, with copies that steps are added to.
@@ -148,7 +148,7 @@ fn rounded_steps_count_every_push_once() {
             let cluster = run(seed, Faults::ALL, &spec, &ones());
             cluster.check(pushes_are_counted_once());
             let of = |worker| cluster.worker_counts(worker).deltas;
-            steps.set(steps.get() + (0..SHAPE.workers).map(of).sum::<u64>());
+            steps.set(steps.get() + (0..SIZE.workers).map(of).sum::<u64>());
             cluster
         });
         assert!(steps.get() > 50, "{pipeline}: {} steps", steps.get());
@@ -158,13 +158,13 @@ fn rounded_steps_count_every_push_once() {
 /// Copies that may be old answer some of the pulls of a table without a bound.
 #[test]
 fn skipped_pulls_lose_nothing() {
-    let spec = TableSpec::sparse("t", SHAPE.workers).number(NumberType::I64).consistency(Consistency::Unbounded);
+    let spec = TableSpec::sparse("t", SIZE.workers).number(NumberType::I64).consistency(Consistency::Unbounded);
     let spec = spec.cached(50).codecs(Codecs::up(["skip=50%"]));
     let mut skipped = 0;
     for seed in 0..50 {
         let cluster = run(seed, Faults::ALL, &spec, &marks());
         cluster.check(fifo_per_worker());
-        skipped += (0..SHAPE.workers).map(|worker| cluster.worker_counts(worker).rows_cached).sum::<u64>();
+        skipped += (0..SIZE.workers).map(|worker| cluster.worker_counts(worker).rows_cached).sum::<u64>();
     }
     assert!(skipped > 0, "no pull was skipped");
 }
@@ -202,9 +202,9 @@ fn auto_follows_the_link() {
 
 /// Xoshiro256 programs of workers that may send so little that most of their pushes wait.
 fn paced(seed: u64, spec: &TableSpec, work: &Workload, each_clock: &[Action]) -> Cluster {
-    let mut cluster = Cluster::new(seed, SHAPE, Faults::ALL);
+    let mut cluster = Cluster::new(seed, SIZE, Faults::ALL);
     let table = cluster.table(spec.clone());
-    let mut programs = work.programs(seed, SHAPE, table, spec);
+    let mut programs = work.programs(seed, SIZE, table, spec);
     for program in &mut programs {
         program.insert(1, Action::Limit(Some(Bandwidth::from_bytes_per_second(20_000))));
         let last = program.iter().position(|step| *step == Action::WaitUntilIdle).unwrap_or(0);
@@ -216,7 +216,7 @@ fn paced(seed: u64, spec: &TableSpec, work: &Workload, each_clock: &[Action]) ->
     cluster.run();
     cluster.check(all_finished());
     assert_made(&cluster);
-    assert!((0..SHAPE.workers).any(|worker| cluster.worker_counts(worker).waited > 0), "nothing had to wait");
+    assert!((0..SIZE.workers).any(|worker| cluster.worker_counts(worker).waited > 0), "nothing had to wait");
     cluster
 }
 
@@ -252,7 +252,7 @@ fn bounded_bandwidth_breaks_no_promise() {
 /// wait.
 #[test]
 fn a_scan_follows_own_pushes_that_wait_for_bandwidth() {
-    let spec = TableSpec::dense("t", 8, SHAPE.workers).number(NumberType::I64).consistency(Consistency::slack(2));
+    let spec = TableSpec::dense("t", 8, SIZE.workers).number(NumberType::I64).consistency(Consistency::slack(2));
     let scan = Action::Scan { table: TableIndex(0), first: 0, end: 7, last: false };
     for_seeds("20 kB/s, scans", |seed| {
         let cluster = paced(seed, &spec, &marks(), std::slice::from_ref(&scan));
@@ -268,9 +268,9 @@ fn a_scan_follows_own_pushes_that_wait_for_bandwidth() {
 fn assigned_values_that_wait_for_bandwidth_keep_their_order() {
     let spec = TableSpec::sparse("t", 1).updater(UpdaterSpec::Assign).consistency(Consistency::slack(2));
     for_seeds("20 kB/s, assign, one writer a row", |seed| {
-        let mut cluster = Cluster::new(seed, SHAPE, Faults::ALL);
+        let mut cluster = Cluster::new(seed, SIZE, Faults::ALL);
         let table = cluster.table(spec.clone());
-        for worker in 0..SHAPE.workers {
+        for worker in 0..SIZE.workers {
             let limit = Action::Limit(Some(Bandwidth::from_bytes_per_second(20_000)));
             let mut program = vec![Action::MakeTable(table), limit];
             for clock in 0..2u32 {
@@ -292,8 +292,8 @@ fn assigned_values_that_wait_for_bandwidth_keep_their_order() {
             HistoryEvent::PullReturned { read, .. } => Some(&read.values),
             _ => None,
         });
-        assert!(reads.take(SHAPE.workers as usize).all(|values| *values == [16.0; 3]), "the last value stays");
-        assert!((0..SHAPE.workers).all(|worker| cluster.worker_counts(worker).waited > 0), "nothing had to wait");
+        assert!(reads.take(SIZE.workers as usize).all(|values| *values == [16.0; 3]), "the last value stays");
+        assert!((0..SIZE.workers).all(|worker| cluster.worker_counts(worker).waited > 0), "nothing had to wait");
         cluster
     });
 }

@@ -1,32 +1,32 @@
 //! Coordinators are lost, one after the other, while servers and workers come and go: whoever leads
 //! next goes on from what was kept.
 
-mod open;
+mod elastic;
 
-use open::{EVERYBODY, FAILURE_TIMEOUT, SHAPE, check};
+use elastic::{EVERYBODY, FAILURE_TIMEOUT, SIZE, check};
 use sim::*;
 use types::{Combine, Consistency, Reduce, Span, TableSpec};
 
 fn rows() -> TableSpec {
-    open::rows(EVERYBODY)
+    elastic::rows(EVERYBODY)
 }
 
 /// A server and a worker crash, others come, and twice the coordinator is lost, for less than
 /// anybody's failure timeout or for more. Where that is while something moves, the successor finds
 /// it half moved.
 fn coming_and_going(seed: u64, spec: &TableSpec, sabotage: Option<Sabotage>) -> Cluster {
-    let mut cluster = Cluster::open(seed, SHAPE, Faults::ALL, FAILURE_TIMEOUT, 2);
+    let mut cluster = Cluster::elastic(seed, SIZE, Faults::ALL, FAILURE_TIMEOUT, 2);
     sabotage.into_iter().for_each(|sabotage| cluster.sabotage(sabotage));
     let table = cluster.table(spec.clone());
     let work = Workload { clocks: 8, ..Workload::default() };
-    let mut programs = work.programs_with_a_late_one(seed, RunSize { workers: EVERYBODY, ..SHAPE }, table, spec);
+    let mut programs = work.programs_with_a_late_one(seed, RunSize { workers: EVERYBODY, ..SIZE }, table, spec);
     let mut random = Xoshiro256::new(seed ^ 0x1EAD_E125);
     let later = programs.pop().expect("one for each");
     cluster.programs(programs);
     cluster.join_worker(Span(random.below(40_000_000)), later);
     cluster.join_server(Span(random.below(60_000_000)));
-    cluster.crash_server(random.below(SHAPE.servers.into()) as u32, Span(random.below(60_000_000)));
-    cluster.crash_worker(random.below(SHAPE.workers.into()) as u32, Span(random.below(60_000_000)));
+    cluster.crash_server(random.below(SIZE.servers.into()) as u32, Span(random.below(60_000_000)));
+    cluster.crash_worker(random.below(SIZE.workers.into()) as u32, Span(random.below(60_000_000)));
     // Somewhere in the beginning, and when what was lost is noticed.
     for longest in [60_000_000, 900_000_000] {
         let away = Span(random.below(1_500_000_000));

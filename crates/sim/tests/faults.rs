@@ -5,7 +5,7 @@
 use sim::*;
 use types::{Combine, Consistency, NodeId, NumberType, Reduce, Span, TableSpec};
 
-const SHAPE: RunSize = RunSize { servers: 3, workers: 3 };
+const SIZE: RunSize = RunSize { servers: 3, workers: 3 };
 const FAILURE_TIMEOUT: Span = Span::from_millis(500);
 /// By how much a clock may run fast or slow: a fifth.
 const SKEW: f64 = 0.2;
@@ -47,12 +47,12 @@ fn counts() -> TableSpec {
 /// A server is cut off for longer than anybody has failure timeout, while every node goes by a
 /// clock of its own.
 fn cut_off_with_skew(seed: u64, skew: f64) -> Cluster {
-    let mut cluster = Cluster::open(seed, SHAPE, Faults::ALL, FAILURE_TIMEOUT, 2);
+    let mut cluster = Cluster::elastic(seed, SIZE, Faults::ALL, FAILURE_TIMEOUT, 2);
     cluster.skew_clocks(skew);
-    works(&mut cluster, seed, SHAPE, &rows(SHAPE.workers));
+    works(&mut cluster, seed, SIZE, &rows(SIZE.workers));
     let mut random = Xoshiro256::new(seed ^ 0x5CE3);
     let from = if random.chance(0.3) { Isolation::Everybody } else { Isolation::Coordinator };
-    let server = random.below(SHAPE.servers.into()) as u32;
+    let server = random.below(SIZE.servers.into()) as u32;
     if random.chance(0.5) {
         // At the edge of what may be: there it breaks if it does.
         cluster.set_clock_rate(NodeId::Server(server), 1.0 - skew);
@@ -75,11 +75,11 @@ fn nobody_answers_beside_another_where_clocks_run_a_fifth_fast_or_slow() {
 #[test]
 fn a_clock_that_runs_far_too_slow_is_noticed() {
     caught_by(one_head_at_a_time, "a tenth of the speed", |seed, is_slow| {
-        let mut cluster = Cluster::open(seed, SHAPE, Faults::ALL, FAILURE_TIMEOUT, 2);
+        let mut cluster = Cluster::elastic(seed, SIZE, Faults::ALL, FAILURE_TIMEOUT, 2);
         cluster.skew_clocks(0.0);
-        works(&mut cluster, seed, SHAPE, &rows(SHAPE.workers));
+        works(&mut cluster, seed, SIZE, &rows(SIZE.workers));
         let mut random = Xoshiro256::new(seed ^ 0x150_1A7E);
-        let server = random.below(SHAPE.servers.into()) as u32;
+        let server = random.below(SIZE.servers.into()) as u32;
         if is_slow {
             cluster.set_clock_rate(NodeId::Server(server), 0.1);
         }
@@ -94,9 +94,9 @@ fn a_clock_that_runs_far_too_slow_is_noticed() {
 #[test]
 fn every_example_counts_once_where_clocks_differ_and_are_set_back() {
     for_seeds("clocks set back", |seed| {
-        let mut cluster = Cluster::open(seed, SHAPE, Faults::ALL, FAILURE_TIMEOUT, 2);
+        let mut cluster = Cluster::elastic(seed, SIZE, Faults::ALL, FAILURE_TIMEOUT, 2);
         cluster.skew_clocks(SKEW);
-        let lessons = learns(&mut cluster, &counts(), SHAPE.workers);
+        let lessons = learns(&mut cluster, &counts(), SIZE.workers);
         let mut random = Xoshiro256::new(seed ^ 0xBAC4);
         for node in [NodeId::Coordinator, NodeId::Worker(random.below(3) as u32)] {
             cluster.set_clock_back(node, Span(random.below(60_000_000)), Span(random.below(5_000_000_000)));
@@ -115,8 +115,8 @@ fn every_example_counts_once_where_clocks_differ_and_are_set_back() {
 #[test]
 fn a_servers_clock_that_is_set_back_is_noticed() {
     caught_by(one_head_at_a_time, "set back", |seed, is_set_back| {
-        let mut cluster = Cluster::open(seed, SHAPE, Faults::ALL, FAILURE_TIMEOUT, 2);
-        works(&mut cluster, seed, SHAPE, &rows(SHAPE.workers));
+        let mut cluster = Cluster::elastic(seed, SIZE, Faults::ALL, FAILURE_TIMEOUT, 2);
+        works(&mut cluster, seed, SIZE, &rows(SIZE.workers));
         let (server, at) = ((seed % 3) as u32, Span(20_000_000));
         cluster.isolate_server(server, Isolation::Coordinator, at, Span::from_millis(2_500));
         if is_set_back {
@@ -130,8 +130,8 @@ fn a_servers_clock_that_is_set_back_is_noticed() {
 fn a_worker_that_is_cut_off_from_everybody_is_done_without_and_its_leases_count_once() {
     for (name, spec) in [("each", counts()), ("by clock", counts().combine(Combine::Clock(Reduce::Sum)))] {
         for_seeds(&format!("workers cut off, {name}"), |seed| {
-            let mut cluster = Cluster::open(seed, SHAPE, Faults::ALL, FAILURE_TIMEOUT, 2);
-            let lessons = learns(&mut cluster, &spec, SHAPE.workers);
+            let mut cluster = Cluster::elastic(seed, SIZE, Faults::ALL, FAILURE_TIMEOUT, 2);
+            let lessons = learns(&mut cluster, &spec, SIZE.workers);
             let mut random = Xoshiro256::new(seed ^ 0x0FF);
             // For longer than anybody's failure timeout, or for less: then it goes on as if nothing
             // had been.
@@ -149,8 +149,8 @@ fn a_worker_that_is_cut_off_from_everybody_is_done_without_and_its_leases_count_
 #[test]
 fn bounds_hold_over_links_that_are_cut_or_slow_for_a_while() {
     for_seeds("links", |seed| {
-        let mut cluster = Cluster::open(seed, SHAPE, Faults::ALL, FAILURE_TIMEOUT, 2);
-        works(&mut cluster, seed, SHAPE, &rows(SHAPE.workers));
+        let mut cluster = Cluster::elastic(seed, SIZE, Faults::ALL, FAILURE_TIMEOUT, 2);
+        works(&mut cluster, seed, SIZE, &rows(SIZE.workers));
         let mut random = Xoshiro256::new(seed ^ 0x11C4);
         let (server, other) = (random.below(3) as u32, random.below(2) as u32);
         let worker = NodeId::Worker(random.below(3) as u32);
@@ -172,8 +172,8 @@ fn bounds_hold_over_links_that_are_cut_or_slow_for_a_while() {
 #[test]
 fn nothing_is_lost_when_somebody_is_in_the_middle_of_a_migration() {
     for_seeds("amid a migration", |seed| {
-        let mut cluster = Cluster::open(seed, SHAPE, Faults::ALL, FAILURE_TIMEOUT, 2);
-        works(&mut cluster, seed, SHAPE, &rows(SHAPE.workers));
+        let mut cluster = Cluster::elastic(seed, SIZE, Faults::ALL, FAILURE_TIMEOUT, 2);
+        works(&mut cluster, seed, SIZE, &rows(SIZE.workers));
         let mut random = Xoshiro256::new(seed ^ 0x316);
         let comes = cluster.join_server(Span(random.below(40_000_000)));
         let who = [None, Some(NodeId::Server(comes)), Some(NodeId::Coordinator)];
@@ -190,7 +190,7 @@ fn nothing_is_lost_when_somebody_is_in_the_middle_of_a_migration() {
 fn nothing_is_lost_when_somebody_is_in_the_middle_of_a_failover() {
     let size = RunSize { servers: 4, workers: 3 };
     for_seeds("amid a failover", |seed| {
-        let mut cluster = Cluster::open(seed, size, Faults::ALL, FAILURE_TIMEOUT, 3);
+        let mut cluster = Cluster::elastic(seed, size, Faults::ALL, FAILURE_TIMEOUT, 3);
         works(&mut cluster, seed, size, &rows(size.workers));
         let mut random = Xoshiro256::new(seed ^ 0xFA11);
         let server = random.below(4) as u32;
@@ -209,8 +209,8 @@ fn nothing_is_lost_when_somebody_is_in_the_middle_of_a_failover() {
 #[test]
 fn every_example_counts_once_when_somebody_is_lost_in_the_middle_of_a_commit() {
     for_seeds("amid a commit", |seed| {
-        let mut cluster = Cluster::open(seed, SHAPE, Faults::ALL, FAILURE_TIMEOUT, 2);
-        let lessons = learns(&mut cluster, &counts(), SHAPE.workers);
+        let mut cluster = Cluster::elastic(seed, SIZE, Faults::ALL, FAILURE_TIMEOUT, 2);
+        let lessons = learns(&mut cluster, &counts(), SIZE.workers);
         let who = if Xoshiro256::new(seed ^ 0xC033).chance(0.6) { None } else { Some(NodeId::Coordinator) };
         cluster.crash_amid(Moment::Commit, who);
         cluster.run();
@@ -227,11 +227,11 @@ fn windows_that_are_joined_though_they_differ_are_noticed() {
     // The copy that was filled wrongly has to become the head before the run ends: about one seed
     // in twenty.
     caught_by(no_acknowledged_push_lost_or_doubled, Sabotage::BackfillForeignMetadata, |seed, broken| {
-        let mut cluster = Cluster::open(seed, SHAPE, Faults::ALL, FAILURE_TIMEOUT, 2);
+        let mut cluster = Cluster::elastic(seed, SIZE, Faults::ALL, FAILURE_TIMEOUT, 2);
         if broken {
             cluster.sabotage(Sabotage::BackfillForeignMetadata);
         }
-        works(&mut cluster, seed, SHAPE, &rows(SHAPE.workers));
+        works(&mut cluster, seed, SIZE, &rows(SIZE.workers));
         let mut random = Xoshiro256::new(seed ^ 0x5E12);
         cluster.join_server(Span(random.below(40_000_000)));
         // When most copies that the new one is filled with are whole.

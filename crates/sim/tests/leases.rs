@@ -4,7 +4,7 @@
 use sim::*;
 use types::{Combine, Consistency, NumberType, Reduce, Span, TableSpec};
 
-const SHAPE: RunSize = RunSize { servers: 3, workers: 3 };
+const SIZE: RunSize = RunSize { servers: 3, workers: 3 };
 const FAILURE_TIMEOUT: Span = Span::from_millis(500);
 
 fn counts() -> TableSpec {
@@ -36,23 +36,23 @@ const WORKERS: Kills = Kills { workers: true, servers: false, cut_off: false };
 const ALL: Kills = Kills { workers: true, servers: true, cut_off: false };
 
 fn learning(seed: u64, spec: &TableSpec, kills: Kills, sabotage: Option<Sabotage>) -> (Cluster, Lessons) {
-    let mut cluster = Cluster::open(seed, SHAPE, Faults::ALL, FAILURE_TIMEOUT, if kills.servers { 2 } else { 1 });
+    let mut cluster = Cluster::elastic(seed, SIZE, Faults::ALL, FAILURE_TIMEOUT, if kills.servers { 2 } else { 1 });
     sabotage.into_iter().for_each(|sabotage| cluster.sabotage(sabotage));
     let slack = spec.consistency.bound().unwrap_or(0);
     let table = cluster.table(spec.clone());
     let lessons = lessons(table);
     let mut random = Xoshiro256::new(seed ^ 0x1EA5E);
-    cluster.programs(vec![program(lessons, slack); SHAPE.workers as usize]);
+    cluster.programs(vec![program(lessons, slack); SIZE.workers as usize]);
     if kills.workers {
         cluster.join_worker(Span(random.below(60_000_000)), program(lessons, slack));
-        cluster.crash_worker(random.below(SHAPE.workers.into()) as u32, Span(random.below(80_000_000)));
+        cluster.crash_worker(random.below(SIZE.workers.into()) as u32, Span(random.below(80_000_000)));
     }
     if kills.servers {
         cluster.join_server(Span(random.below(60_000_000)));
-        cluster.crash_server(random.below(SHAPE.servers.into()) as u32, Span(random.below(80_000_000)));
+        cluster.crash_server(random.below(SIZE.servers.into()) as u32, Span(random.below(80_000_000)));
     }
     if kills.cut_off {
-        let worker = random.below(SHAPE.workers.into()) as u32;
+        let worker = random.below(SIZE.workers.into()) as u32;
         cluster.isolate_worker(worker, Span(random.below(40_000_000)), Span::from_millis(1_500));
     }
     (cluster, lessons)
@@ -93,10 +93,10 @@ fn examples_are_told_once_and_leases_forgotten() {
     let seeds = for_seeds("leases, examples", |seed| {
         let (mut cluster, lessons) = learning(seed, &spec, WORKERS, None);
         cluster.run();
-        let servers = (0..SHAPE.servers).map(|server| cluster.server_counts(server).shards);
+        let servers = (0..SIZE.servers).map(|server| cluster.server_counts(server).shards);
         let (examples, kept) =
             servers.fold((0, 0), |(examples, kept), counts| (examples + counts.examples, kept + counts.leases));
-        let shards = 2 * u64::from(SHAPE.servers);
+        let shards = 2 * u64::from(SIZE.servers);
         // Servers are told one after the other, and the run may end before.
         forgot_all.set(forgot_all.get() + u64::from(kept == 0));
         assert_eq!(examples, shards * u64::from(lessons.epochs) * lessons.all_keys().len() as u64, "seed {seed}");

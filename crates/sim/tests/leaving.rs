@@ -1,26 +1,26 @@
 //! Nodes that leave by order: nothing is lost, nobody waits for them, and there are never fewer
 //! replicas than there should be.
 
-mod open;
+mod elastic;
 
-use open::{SHAPE, check};
+use elastic::{SIZE, check};
 use sim::*;
 use types::{Combine, Consistency, Reduce, Span, TableSpec};
 
 fn rows() -> TableSpec {
-    open::rows(SHAPE.workers)
+    elastic::rows(SIZE.workers)
 }
 
 /// A server and a worker are told to leave somewhere in the middle, and so is a second server when
 /// another has come.
 fn leave(seed: u64, spec: &TableSpec, prepare: impl FnOnce(&mut Cluster, &mut Xoshiro256)) -> Cluster {
-    let mut cluster = open::cluster(seed, spec, None);
+    let mut cluster = elastic::cluster(seed, spec, None);
     let mut random = Xoshiro256::new(seed ^ 0x1EA_5E5);
-    let first = random.below(SHAPE.servers.into()) as u32;
+    let first = random.below(SIZE.servers.into()) as u32;
     cluster.drain_server(first, Span(random.below(40_000_000)));
-    cluster.drain_worker(random.below(SHAPE.workers.into()) as u32, Span(random.below(60_000_000)));
+    cluster.drain_worker(random.below(SIZE.workers.into()) as u32, Span(random.below(60_000_000)));
     cluster.join_server(Span(random.below(20_000_000)));
-    cluster.drain_server((first + 1) % SHAPE.servers, Span(random.below(40_000_000)));
+    cluster.drain_server((first + 1) % SIZE.servers, Span(random.below(40_000_000)));
     prepare(&mut cluster, &mut random);
     cluster.run();
     cluster

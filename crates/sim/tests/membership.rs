@@ -1,28 +1,28 @@
 //! Workers come and go, and nobody else notices more than that: bounds are kept, nothing
 //! acknowledged is lost, and every run ends.
 
-mod open;
+mod elastic;
 
-use open::{EVERYBODY, FAILURE_TIMEOUT, SHAPE};
+use elastic::{EVERYBODY, FAILURE_TIMEOUT, SIZE};
 use sim::*;
 use types::{Combine, Consistency, Reduce, Span, TableSpec};
 
 /// One worker crashes, and another comes, both somewhere in the middle of the run.
 fn coming_and_going(seed: u64, spec: &TableSpec, work: &Workload, faults: Faults) -> Cluster {
-    let mut cluster = Cluster::open(seed, SHAPE, faults, FAILURE_TIMEOUT, 1);
+    let mut cluster = Cluster::elastic(seed, SIZE, faults, FAILURE_TIMEOUT, 1);
     let table = cluster.table(spec.clone());
-    let mut programs = work.programs_with_a_late_one(seed, RunSize { workers: EVERYBODY, ..SHAPE }, table, spec);
+    let mut programs = work.programs_with_a_late_one(seed, RunSize { workers: EVERYBODY, ..SIZE }, table, spec);
     let mut random = Xoshiro256::new(seed ^ 0xC0_FFEE);
     let later = programs.pop().expect("one for each");
     cluster.programs(programs);
     cluster.join_worker(Span(random.below(40_000_000)), later);
-    cluster.crash_worker(random.below(SHAPE.workers.into()) as u32, Span(random.below(60_000_000)));
+    cluster.crash_worker(random.below(SIZE.workers.into()) as u32, Span(random.below(60_000_000)));
     cluster.run();
     cluster
 }
 
 fn rows() -> TableSpec {
-    open::rows(EVERYBODY)
+    elastic::rows(EVERYBODY)
 }
 
 #[test]

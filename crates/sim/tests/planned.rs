@@ -1,9 +1,9 @@
 //! A seed counts when everything that was planned for it has happened: not when that came too late,
 //! or to nobody.
 
-mod open;
+mod elastic;
 
-use open::SHAPE;
+use elastic::SIZE;
 use sim::*;
 use types::{Consistency, NodeId, Span};
 
@@ -14,7 +14,7 @@ const LENGTH: Span = Span::from_millis(300);
 
 /// Whether a seed counts for which this was planned.
 fn happens(seed: u64, plan: impl Fn(&mut Cluster)) -> bool {
-    let mut cluster = open::cluster(seed, &open::rows(SHAPE.workers).consistency(Consistency::slack(1)), None);
+    let mut cluster = elastic::cluster(seed, &elastic::rows(SIZE.workers).consistency(Consistency::slack(1)), None);
     plan(&mut cluster);
     cluster.run();
     cluster.all_happened()

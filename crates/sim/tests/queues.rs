@@ -5,14 +5,14 @@ use types::{Combine, Consistency, NumberType, Reduce, Span, TableSpec, WorkerId}
 use types::{HELD_CLOCKS, OPEN_READS, READS_AT_ONCE};
 use worker::Notice;
 
-const SHAPE: RunSize = RunSize { servers: 2, workers: 2 };
+const SIZE: RunSize = RunSize { servers: 2, workers: 2 };
 
 /// Worker 0 pushes clock after clock and never reads; worker 1 begins after 10 s.
 fn running_ahead(consistency: Consistency, sabotage: Option<Sabotage>) -> Cluster {
-    let mut cluster = Cluster::new(7, SHAPE, Faults::NONE);
+    let mut cluster = Cluster::new(7, SIZE, Faults::NONE);
     let spec = TableSpec::dense("t", 2, 1).number(NumberType::F64).consistency(consistency);
     let table = cluster.table(spec.combine(Combine::Clock(Reduce::Sum)));
-    for worker in 0..SHAPE.workers {
+    for worker in 0..SIZE.workers {
         let mut steps = vec![Action::MakeTable(table), Action::Barrier];
         if worker == 1 {
             steps.push(Action::Compute(Span::from_secs(10)));
@@ -57,11 +57,11 @@ fn a_worker_that_never_reads_stays_within_the_clocks_that_are_held() {
 #[test]
 fn a_late_table_has_room_once_everybody_knows_of_it() {
     for_seeds("a clock table made after many clocks", |seed| {
-        let mut cluster = Cluster::new(seed, SHAPE, Faults::ALL);
+        let mut cluster = Cluster::new(seed, SIZE, Faults::ALL);
         let early = cluster.table(TableSpec::dense("early", 2, 1).consistency(Consistency::slack(3)));
         let spec = TableSpec::dense("late", 2, 1).number(NumberType::F64).combine(Combine::Clock(Reduce::Sum));
         let late = cluster.table(spec.consistency(Consistency::slack(3)));
-        for worker in 0..SHAPE.workers {
+        for worker in 0..SIZE.workers {
             let mut steps = vec![Action::MakeTable(early)];
             for _ in 0..HELD_CLOCKS + 50 {
                 steps.push(Action::EndClock);
@@ -88,7 +88,7 @@ fn a_late_table_has_room_once_everybody_knows_of_it() {
 /// Worker 0 asks for far more than it may have under way while worker 1 holds every read back.
 fn asking(sabotage: Option<Sabotage>) -> Cluster {
     const READS: usize = OPEN_READS + 2 * READS_AT_ONCE;
-    let mut cluster = Cluster::new(3, SHAPE, Faults::NONE);
+    let mut cluster = Cluster::new(3, SIZE, Faults::NONE);
     let table = cluster.table(TableSpec::dense("t", 2, 1).consistency(Consistency::slack(0)));
     let mut steps = vec![Action::MakeTable(table), Action::Barrier, Action::EndClock];
     steps.extend((0..READS).map(|read| Action::pull_later(table, &[read as u64 % 2])));

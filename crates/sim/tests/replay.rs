@@ -7,12 +7,12 @@ use types::{Codecs, Combine, Consistency, NodeId, NumberType, Reduce, TableSpec}
 use wire::{Field, Reader};
 use worker::{KeyListDictionary, WorkerInput};
 
-const SHAPE: RunSize = RunSize { servers: 2, workers: 3 };
+const SIZE: RunSize = RunSize { servers: 2, workers: 3 };
 
 /// Every other run with codecs that draw, remember and send steps.
 fn spec(seed: u64) -> TableSpec {
     let eager = Consistency::Bounded { slack: 1, eager: true };
-    let spec = TableSpec::sparse("t", SHAPE.workers).cached(20);
+    let spec = TableSpec::sparse("t", SIZE.workers).cached(20);
     if seed.is_multiple_of(2) {
         return spec.number(NumberType::F64).consistency(eager);
     }
@@ -21,11 +21,11 @@ fn spec(seed: u64) -> TableSpec {
 }
 
 fn recorded(seed: u64) -> Cluster {
-    let mut cluster = Cluster::new(seed, SHAPE, Faults::ALL);
+    let mut cluster = Cluster::new(seed, SIZE, Faults::ALL);
     let spec = spec(seed);
     let table = cluster.table(spec.clone());
     let work = Workload { nan: 0.1, ..Workload::default() };
-    let mut programs = work.programs(seed, SHAPE, table, &spec);
+    let mut programs = work.programs(seed, SIZE, table, &spec);
     if seed.is_multiple_of(3) {
         // Lists that are chosen from another, after that one; and a question about them.
         cluster.choose_from(&work.keys);
@@ -34,7 +34,7 @@ fn recorded(seed: u64) -> Cluster {
     }
     if seed.is_multiple_of(2) {
         // Rows that are set, read with their updater's state, and read again.
-        let (keys, rows) = (work.keys[..2].to_vec(), vec![1.0; 2 * SHAPE.workers as usize]);
+        let (keys, rows) = (work.keys[..2].to_vec(), vec![1.0; 2 * SIZE.workers as usize]);
         let set = Action::Set { table, keys: keys.clone(), rows };
         let steps = [set, Action::PullRowState { table, keys, last: false }];
         programs.iter_mut().for_each(|program| drop(program.splice(1..1, steps.clone())));
@@ -69,13 +69,13 @@ fn a_recorded_run_can_be_fed_back() {
     for_seeds("replay of servers and workers", |seed| {
         let cluster = recorded(seed);
         let plan = &cluster.history().plan;
-        for server in 0..SHAPE.servers {
+        for server in 0..SIZE.servers {
             let record = cluster.server_record(server);
             let said = replay_server(NodeId::Server(server), plan, record.iter().map(|(input, _)| server_input(input)));
             assert!(record.iter().map(|(_, said)| said).eq(&said), "seed {seed}: server {server} said otherwise");
             assert!(said.iter().flatten().count() > 0);
         }
-        for worker in 0..SHAPE.workers {
+        for worker in 0..SIZE.workers {
             let record = cluster.worker_record(worker);
             let mut lists = <[KeyListDictionary; 2]>::default();
             let inputs = record.iter().map(|(input, _)| worker_input(input, &mut lists));

@@ -1,32 +1,32 @@
 //! Servers come and go: their replicas take over, and nothing acknowledged is lost or counted
 //! twice.
 
-mod open;
+mod elastic;
 
-use open::{FAILURE_TIMEOUT, SHAPE, check};
+use elastic::{FAILURE_TIMEOUT, SIZE, check};
 use sim::*;
 use types::{Combine, Consistency, Reduce, Span, TableSpec};
 
 fn rows() -> TableSpec {
-    open::rows(SHAPE.workers)
+    elastic::rows(SIZE.workers)
 }
 
 /// A server crashes and another one comes, both somewhere in the middle of the run.
 fn servers_come_and_go(seed: u64, spec: &TableSpec, sabotage: Option<Sabotage>) -> Cluster {
-    let mut cluster = open::cluster(seed, spec, sabotage);
+    let mut cluster = elastic::cluster(seed, spec, sabotage);
     let mut random = Xoshiro256::new(seed ^ 0x5E12_7E12);
     cluster.join_server(Span(random.below(60_000_000)));
-    cluster.crash_server(random.below(SHAPE.servers.into()) as u32, Span(random.below(60_000_000)));
+    cluster.crash_server(random.below(SIZE.servers.into()) as u32, Span(random.below(60_000_000)));
     cluster
 }
 
 /// A server is cut off, from everybody or from the coordinator alone, for longer than anybody has
 /// failure timeout, and comes back.
 fn a_server_is_cut_off(seed: u64, spec: &TableSpec, sabotage: Option<Sabotage>) -> Cluster {
-    let mut cluster = open::cluster(seed, spec, sabotage);
+    let mut cluster = elastic::cluster(seed, spec, sabotage);
     let mut random = Xoshiro256::new(seed ^ 0x150_1A7E);
     let from = if random.chance(0.5) { Isolation::Everybody } else { Isolation::Coordinator };
-    let server = random.below(SHAPE.servers.into()) as u32;
+    let server = random.below(SIZE.servers.into()) as u32;
     cluster.isolate_server(server, from, Span(random.below(60_000_000)), Span::from_millis(1_500));
     cluster
 }
@@ -73,7 +73,7 @@ fn a_server_that_is_cut_off_answers_for_nothing_that_another_holds() {
 /// nobody's read waits for clocks.
 fn a_server_crashes_between_pushes_and_reads(seed: u64, sabotage: Option<Sabotage>) -> Cluster {
     let spec = rows().consistency(Consistency::Unbounded);
-    let mut cluster = Cluster::open(seed, SHAPE, Faults::ALL, FAILURE_TIMEOUT, 2);
+    let mut cluster = Cluster::elastic(seed, SIZE, Faults::ALL, FAILURE_TIMEOUT, 2);
     sabotage.into_iter().for_each(|sabotage| cluster.sabotage(sabotage));
     let table = cluster.table(spec);
     let keys: Vec<u64> = (0..8).collect();
@@ -82,9 +82,9 @@ fn a_server_crashes_between_pushes_and_reads(seed: u64, sabotage: Option<Sabotag
         steps.extend([Action::push(table, &keys, Write::Marks), Action::WaitUntilIdle]);
     }
     steps.extend([Action::Barrier, Action::Compute(Span::from_secs(2)), Action::pull_last(table, &keys)]);
-    cluster.programs(vec![steps; SHAPE.workers as usize]);
+    cluster.programs(vec![steps; SIZE.workers as usize]);
     let mut random = Xoshiro256::new(seed ^ 0x7A11);
-    cluster.crash_server(random.below(SHAPE.servers.into()) as u32, Span(1_000_000_000));
+    cluster.crash_server(random.below(SIZE.servers.into()) as u32, Span(1_000_000_000));
     cluster
 }
 

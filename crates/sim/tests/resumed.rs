@@ -5,7 +5,7 @@ use sim::*;
 use std::cell::Cell;
 use types::{Combine, Consistency, NodeId, NumberType, Reduce, Span, TableSpec};
 
-const SHAPE: RunSize = RunSize { servers: 3, workers: 3 };
+const SIZE: RunSize = RunSize { servers: 3, workers: 3 };
 const FAILURE_TIMEOUT: Span = Span::from_millis(500);
 const SLACK: u64 = 3;
 
@@ -34,8 +34,8 @@ fn learns(cluster: &mut Cluster, spec: &TableSpec, workers: u32) -> Lessons {
 /// A run in which a worker comes, and one node crashes in the middle of the first checkpoint and
 /// another somewhere.
 fn first_run(seed: u64, spec: &TableSpec, random: &mut Xoshiro256) -> Cluster {
-    let mut cluster = Cluster::open(seed, SHAPE, Faults::ALL, FAILURE_TIMEOUT, 2);
-    let lessons = learns(&mut cluster, spec, SHAPE.workers);
+    let mut cluster = Cluster::elastic(seed, SIZE, Faults::ALL, FAILURE_TIMEOUT, 2);
+    let lessons = learns(&mut cluster, spec, SIZE.workers);
     cluster.join_worker(Span(random.below(40_000_000)), program(lessons));
     let (server, worker) = (random.below(3) as u32, random.below(3) as u32);
     if random.chance(0.5) {
@@ -109,8 +109,8 @@ fn the_last_checkpoint_of_a_run_holds_all_of_it() {
     for (name, spec) in [("each", counts()), ("by clock", counts().combine(Combine::Clock(Reduce::Sum)))] {
         for_seeds(&format!("the last checkpoint, {name}"), |seed| {
             let mut random = Xoshiro256::new(seed ^ 0x1A57);
-            let mut cluster = Cluster::open(seed, SHAPE, Faults::ALL, FAILURE_TIMEOUT, 2);
-            let lessons = learns(&mut cluster, &spec, SHAPE.workers);
+            let mut cluster = Cluster::elastic(seed, SIZE, Faults::ALL, FAILURE_TIMEOUT, 2);
+            let lessons = learns(&mut cluster, &spec, SIZE.workers);
             cluster.crash_worker(random.below(3) as u32, Span(random.below(60_000_000)));
             cluster.crash_server(random.below(3) as u32, Span(random.below(40_000_000)));
             cluster.last_checkpoint();
@@ -130,8 +130,8 @@ fn a_coordinator_that_is_lost_in_the_middle_of_a_checkpoint_leaves_those_before_
     let spec = counts();
     let seeds = for_seeds("resumed, coordinators", |seed| {
         let mut random = Xoshiro256::new(seed ^ 0xC00D);
-        let mut cluster = Cluster::open(seed, SHAPE, Faults::ALL, FAILURE_TIMEOUT, 2);
-        let lessons = learns(&mut cluster, &spec, SHAPE.workers);
+        let mut cluster = Cluster::elastic(seed, SIZE, Faults::ALL, FAILURE_TIMEOUT, 2);
+        let lessons = learns(&mut cluster, &spec, SIZE.workers);
         cluster.crash_amid(Moment::Checkpoint, Some(NodeId::Coordinator));
         cluster.checkpoint_every(Span(random.below(30_000_000)), Span::from_millis(5));
         cluster.run();
@@ -154,15 +154,15 @@ fn a_lease_that_is_done_before_its_pieces_count_is_noticed() {
     let spec = counts().combine(Combine::Clock(Reduce::Sum));
     let found = (0..5000).find_map(|seed| {
         let mut random = Xoshiro256::new(seed ^ 0xA4EAD);
-        let mut cluster = Cluster::open(seed, SHAPE, Faults::ALL, FAILURE_TIMEOUT, 1);
+        let mut cluster = Cluster::elastic(seed, SIZE, Faults::ALL, FAILURE_TIMEOUT, 1);
         cluster.sabotage(Sabotage::HideWhereItCounts);
-        learns(&mut cluster, &spec, SHAPE.workers);
+        learns(&mut cluster, &spec, SIZE.workers);
         cluster.drain_worker(random.below(3) as u32, Span(random.below(40_000_000)));
         cluster.checkpoint_every(Span(random.below(30_000_000)), Span::from_millis(1));
         cluster.try_run().ok()?;
         cluster.saved_checkpoints().iter().find_map(|from| {
-            let mut resumed = Cluster::resumed(seed, SHAPE, Faults::NONE, FAILURE_TIMEOUT, 1, from);
-            let lessons = learns(&mut resumed, &spec, SHAPE.workers);
+            let mut resumed = Cluster::resumed(seed, SIZE, Faults::NONE, FAILURE_TIMEOUT, 1, from);
+            let lessons = learns(&mut resumed, &spec, SIZE.workers);
             resumed.try_run().ok()?;
             resumed.violation(every_lease_counted_once(lessons)).map(|violation| violation.to_string())
         })

@@ -1,9 +1,9 @@
 //! Rows that are set, among pushes to the same rows: none is lost, and none comes after what its
 //! worker did later.
 
-mod open;
+mod elastic;
 
-use open::{FAILURE_TIMEOUT, SHAPE};
+use elastic::{FAILURE_TIMEOUT, SIZE};
 use sim::*;
 use types::{Consistency, NumberType, Span, TableSpec, UpdaterSpec};
 
@@ -13,7 +13,7 @@ const OWN: u64 = 4;
 
 /// A table whose shape, updater and cache go by the seed.
 fn table(seed: u64) -> TableSpec {
-    let (updater, rows) = (updaters(seed), OWN * u64::from(SHAPE.workers));
+    let (updater, rows) = (updaters(seed), OWN * u64::from(SIZE.workers));
     let spec = match seed % 2 {
         0 => TableSpec::sparse("t", WIDTH as u32),
         _ => TableSpec::dense("t", rows, WIDTH as u32),
@@ -40,7 +40,7 @@ fn updaters(seed: u64) -> UpdaterSpec {
 fn program(random: &mut Xoshiro256, worker: u32, spec: &TableSpec, table: TableIndex, slack: usize) -> Vec<Action> {
     let kept = update::row_state_width(spec).expect("built in");
     let own: Vec<u64> = (0..OWN).map(|key| u64::from(worker) * OWN + key).collect();
-    let all: Vec<u64> = (0..OWN * u64::from(SHAPE.workers)).collect();
+    let all: Vec<u64> = (0..OWN * u64::from(SIZE.workers)).collect();
     let numbers =
         |random: &mut Xoshiro256, count: usize| (0..count).map(|_| 1.0 + random.below(64) as f64 / 8.0).collect();
     let mut steps = vec![Action::MakeTable(table)];
@@ -71,20 +71,20 @@ fn program(random: &mut Xoshiro256, worker: u32, spec: &TableSpec, table: TableI
 fn programs(seed: u64, spec: &TableSpec, table: TableIndex) -> Vec<Vec<Action>> {
     let mut random = Xoshiro256::new(seed ^ 0x0005_E7D0);
     let slack = spec.consistency.bound().unwrap_or(0) as usize;
-    (0..SHAPE.workers).map(|worker| program(&mut random, worker, spec, table, slack)).collect()
+    (0..SIZE.workers).map(|worker| program(&mut random, worker, spec, table, slack)).collect()
 }
 
 /// A server crashes and another one comes, somewhere in the middle of the run; there are two copies
 /// of everything.
 fn servers_come_and_go(seed: u64, sabotage: Option<Sabotage>) -> Cluster {
-    let mut cluster = Cluster::open(seed, SHAPE, Faults::ALL, FAILURE_TIMEOUT, 2);
+    let mut cluster = Cluster::elastic(seed, SIZE, Faults::ALL, FAILURE_TIMEOUT, 2);
     sabotage.into_iter().for_each(|sabotage| cluster.sabotage(sabotage));
     let spec = table(seed);
     let table = cluster.table(spec.clone());
     cluster.programs(programs(seed, &spec, table));
     let mut random = Xoshiro256::new(seed ^ 0x5E12_7E12);
     cluster.join_server(Span(random.below(60_000_000)));
-    cluster.crash_server(random.below(SHAPE.servers.into()) as u32, Span(random.below(60_000_000)));
+    cluster.crash_server(random.below(SIZE.servers.into()) as u32, Span(random.below(60_000_000)));
     cluster
 }
 
@@ -111,12 +111,12 @@ fn rows_that_are_set_stay_set_when_a_server_is_lost_and_pushes_come_before_or_af
 /// Everything is set and acknowledged when a server crashes, and read when another has taken its
 /// place: only the rows can tell what is missing.
 fn a_server_crashes_between_sets_and_reads(seed: u64, sabotage: Option<Sabotage>) -> Cluster {
-    let mut cluster = Cluster::open(seed, SHAPE, Faults::ALL, FAILURE_TIMEOUT, 2);
+    let mut cluster = Cluster::elastic(seed, SIZE, Faults::ALL, FAILURE_TIMEOUT, 2);
     sabotage.into_iter().for_each(|sabotage| cluster.sabotage(sabotage));
     let spec = table(seed).consistency(Consistency::Unbounded);
     let kept = update::row_state_width(&spec).expect("built in");
     let table = cluster.table(spec);
-    let all: Vec<u64> = (0..OWN * u64::from(SHAPE.workers)).collect();
+    let all: Vec<u64> = (0..OWN * u64::from(SIZE.workers)).collect();
     let program = |worker: u32| {
         let own: Vec<u64> = (0..OWN).map(|key| u64::from(worker) * OWN + key).collect();
         let mut steps = vec![Action::MakeTable(table)];
@@ -128,9 +128,9 @@ fn a_server_crashes_between_sets_and_reads(seed: u64, sabotage: Option<Sabotage>
         steps.push(Action::PullRowState { table, keys: all.clone(), last: true });
         steps
     };
-    cluster.programs((0..SHAPE.workers).map(program).collect());
+    cluster.programs((0..SIZE.workers).map(program).collect());
     let mut random = Xoshiro256::new(seed ^ 0x7A11);
-    cluster.crash_server(random.below(SHAPE.servers.into()) as u32, Span(1_000_000_000));
+    cluster.crash_server(random.below(SIZE.servers.into()) as u32, Span(1_000_000_000));
     cluster
 }
 

@@ -5,17 +5,17 @@ use sim::*;
 use types::{Combine, Consistency, NumberType, Reduce, Span, TableSpec, UpdaterSpec};
 use wire::{Keys, Refusal};
 
-const SHAPE: RunSize = RunSize { servers: 3, workers: 4 };
+const SIZE: RunSize = RunSize { servers: 3, workers: 4 };
 
 fn marked(consistency: Consistency) -> TableSpec {
-    TableSpec::sparse("t", SHAPE.workers).number(NumberType::I64).consistency(consistency)
+    TableSpec::sparse("t", SIZE.workers).number(NumberType::I64).consistency(consistency)
 }
 
 /// A cluster that runs one table's random programs.
 fn run(seed: u64, faults: Faults, spec: &TableSpec, work: &Workload) -> Cluster {
-    let mut cluster = Cluster::new(seed, SHAPE, faults);
+    let mut cluster = Cluster::new(seed, SIZE, faults);
     let table = cluster.table(spec.clone());
-    cluster.programs(work.programs(seed, SHAPE, table, spec));
+    cluster.programs(work.programs(seed, SIZE, table, spec));
     cluster.run();
     cluster.check(all_finished());
     cluster.check(no_acknowledged_push_lost_or_doubled());
@@ -35,14 +35,14 @@ fn unbounded_tables_lose_nothing() {
 fn every_shard_counts_every_example_once() {
     let ftrl = UpdaterSpec::Ftrl { rate: 0.1, beta: 1.0, l1: 0.01, l2: 0.0 };
     for combine in [Combine::Each, Combine::Clock(Reduce::Sum)] {
-        let spec = TableSpec::sparse("t", SHAPE.workers).consistency(Consistency::slack(1)).updater(ftrl.clone());
+        let spec = TableSpec::sparse("t", SIZE.workers).consistency(Consistency::slack(1)).updater(ftrl.clone());
         let spec = spec.combine(combine);
         // A clock that fails is skipped, examples and all.
         let nan = if combine == Combine::Each { 0.2 } else { 0.0 };
         for_seeds(&format!("examples, {combine:?}"), |seed| {
-            let mut cluster = Cluster::new(seed, SHAPE, Faults::ALL);
+            let mut cluster = Cluster::new(seed, SIZE, Faults::ALL);
             let table = cluster.table(spec.clone());
-            cluster.programs(Workload { nan, ..Workload::default() }.programs(seed, SHAPE, table, &spec));
+            cluster.programs(Workload { nan, ..Workload::default() }.programs(seed, SIZE, table, &spec));
             cluster.run();
             cluster.check(all_finished());
             // A push is computed from as many examples as it has rows.
@@ -50,7 +50,7 @@ fn every_shard_counts_every_example_once() {
                 if let HistoryEvent::Pushed { keys, .. } = &entry.event { keys.len() as u64 } else { 0 }
             };
             let made: u64 = cluster.history().entries.iter().map(pushed).sum();
-            for server in 0..SHAPE.servers {
+            for server in 0..SIZE.servers {
                 assert_eq!(cluster.server_counts(server).shards.examples, made, "server {server}");
             }
             cluster
@@ -146,7 +146,7 @@ fn forgotten_lists_are_spelt_out_again() {
 /// Tasks on a row each, so that frames can be told apart.
 fn tasks(cluster: &mut Cluster, seed: u64, table: TableIndex, follow: bool) {
     let mut random = Xoshiro256::new(seed);
-    for worker in 0..SHAPE.workers {
+    for worker in 0..SIZE.workers {
         let mut steps = vec![Action::MakeTable(table)];
         for task in 0..12usize {
             let keys = vec![u64::from(worker) * 100 + task as u64];
@@ -166,8 +166,8 @@ fn tasks(cluster: &mut Cluster, seed: u64, table: TableIndex, follow: bool) {
 }
 
 fn delayed(seed: u64, tau: u64, sabotage: Option<Sabotage>) -> Cluster {
-    let mut cluster = Cluster::new(seed, SHAPE, Faults::ALL);
-    let dense = TableSpec::dense("t", 400, SHAPE.workers).number(NumberType::I64);
+    let mut cluster = Cluster::new(seed, SIZE, Faults::ALL);
+    let dense = TableSpec::dense("t", 400, SIZE.workers).number(NumberType::I64);
     let table = cluster.table(dense.consistency(Consistency::Delay { tau }));
     tasks(&mut cluster, seed, table, false);
     match sabotage {
@@ -196,8 +196,8 @@ fn a_task_waits_for_those_before_its_delay() {
 }
 
 fn following(seed: u64, sabotage: Option<Sabotage>) -> Cluster {
-    let mut cluster = Cluster::new(seed, SHAPE, Faults::ALL);
-    let dense = TableSpec::dense("t", 400, SHAPE.workers).number(NumberType::I64);
+    let mut cluster = Cluster::new(seed, SIZE, Faults::ALL);
+    let dense = TableSpec::dense("t", 400, SIZE.workers).number(NumberType::I64);
     let table = cluster.table(dense.consistency(Consistency::slack(1)));
     tasks(&mut cluster, seed, table, true);
     sabotage.into_iter().for_each(|sabotage| cluster.sabotage(sabotage));
@@ -221,10 +221,10 @@ fn a_task_follows_the_tickets_it_names() {
 #[test]
 fn a_read_holds_own_pushes_that_had_to_wait() {
     for_seeds("bounded, slack 1, pushes that follow others", |seed| {
-        let mut cluster = Cluster::new(seed, SHAPE, Faults::ALL);
+        let mut cluster = Cluster::new(seed, SIZE, Faults::ALL);
         let table = cluster.table(marked(Consistency::slack(1)));
         let mut random = Xoshiro256::new(seed);
-        for worker in 0..SHAPE.workers {
+        for worker in 0..SIZE.workers {
             let mut steps = vec![Action::MakeTable(table)];
             for task in 0..16usize {
                 let keys = random.some_of(&[0, 1, 2, 3], 0.5);
@@ -247,11 +247,11 @@ fn a_read_holds_own_pushes_that_had_to_wait() {
 }
 
 fn assigning(seed: u64, sabotage: Option<Sabotage>) -> Cluster {
-    let mut cluster = Cluster::new(seed, SHAPE, Faults::ALL);
+    let mut cluster = Cluster::new(seed, SIZE, Faults::ALL);
     let spec = TableSpec::sparse("t", 1).updater(UpdaterSpec::Assign).consistency(Consistency::slack(2));
     let table = cluster.table(spec);
     let mut random = Xoshiro256::new(seed);
-    for worker in 0..SHAPE.workers {
+    for worker in 0..SIZE.workers {
         let mut steps = vec![Action::MakeTable(table)];
         for clock in 0..6u32 {
             steps.push(Action::Compute(Span(random.below(3_000_000))));
@@ -301,11 +301,11 @@ fn a_worker_assigns_in_its_own_order() {
 fn a_full_shard_refuses_new_rows_and_keeps_the_others() {
     let spec = marked(Consistency::slack(1)).max_rows(3);
     for_seeds("bounded, slack 1, three rows a shard", |seed| {
-        let mut cluster = Cluster::new(seed, SHAPE, Faults::ALL);
+        let mut cluster = Cluster::new(seed, SIZE, Faults::ALL);
         let table = cluster.table(spec.clone());
         let mut random = Xoshiro256::new(seed);
         let keys: Vec<u64> = (0..30).collect();
-        for worker in 0..SHAPE.workers {
+        for worker in 0..SIZE.workers {
             let mut steps = vec![Action::MakeTable(table)];
             for _ in 0..5 {
                 for _ in 0..3 {
@@ -325,7 +325,7 @@ fn a_full_shard_refuses_new_rows_and_keeps_the_others() {
             matches!(event, HistoryEvent::PushDone { refusal: Some(Refusal::TooManyRows { max_rows: 3 }), .. })
         };
         assert!(cluster.history().entries.iter().any(|entry| full(&entry.event)), "seed {seed}: a shard was full");
-        assert!((0..SHAPE.servers).all(|server| cluster.server_counts(server).shards.rows <= 3));
+        assert!((0..SIZE.servers).all(|server| cluster.server_counts(server).shards.rows <= 3));
         cluster
     });
 }
@@ -333,13 +333,13 @@ fn a_full_shard_refuses_new_rows_and_keeps_the_others() {
 #[test]
 fn a_scan_finds_every_row_of_its_range_in_order() {
     for_seeds("scan of an ordered table", |seed| {
-        let mut cluster = Cluster::new(seed, SHAPE, Faults::ALL);
+        let mut cluster = Cluster::new(seed, SIZE, Faults::ALL);
         let spec = marked(Consistency::slack(0)).ordered();
         let table = cluster.table(spec.clone());
         let mut random = Xoshiro256::new(seed);
         // Keys on all servers: an ordered table is cut into equal ranges of u64.
         let keys: Vec<u64> = (0..12).map(|index| index * (u64::MAX / 12) + random.below(1_000)).collect();
-        for worker in 0..SHAPE.workers {
+        for worker in 0..SIZE.workers {
             let mut steps = vec![Action::MakeTable(table)];
             for _ in 0..3 {
                 steps.push(Action::push(table, &random.some_of(&keys, 0.5), Write::Marks));
@@ -366,10 +366,10 @@ fn a_scan_finds_every_row_of_its_range_in_order() {
 fn a_worker_that_leaves_early_does_not_hold_the_others() {
     for combine in [Combine::Each, Combine::Clock(Reduce::Sum)] {
         for_seeds(&format!("a worker leaves early, {combine:?}"), |seed| {
-            let mut cluster = Cluster::new(seed, SHAPE, Faults::ALL);
+            let mut cluster = Cluster::new(seed, SIZE, Faults::ALL);
             let spec = marked(Consistency::slack(1)).combine(combine);
             let table = cluster.table(spec.clone());
-            let mut programs = Workload::default().programs(seed, SHAPE, table, &spec);
+            let mut programs = Workload::default().programs(seed, SIZE, table, &spec);
             let ends = programs[2].iter().position(|step| *step == Action::EndClock).expect("it has clocks");
             programs[2].truncate(ends + 1);
             cluster.programs(programs);
@@ -386,13 +386,13 @@ fn a_worker_that_leaves_early_does_not_hold_the_others() {
 #[test]
 fn a_table_made_in_the_middle_of_a_run_keeps_its_bounds() {
     for_seeds("a table made in the middle", |seed| {
-        let mut cluster = Cluster::new(seed, SHAPE, Faults::ALL);
+        let mut cluster = Cluster::new(seed, SIZE, Faults::ALL);
         let first = marked(Consistency::slack(1));
         let second = TableSpec { name: "late".into(), ..marked(Consistency::slack(1)) };
         let tables = [cluster.table(first.clone()), cluster.table(second.clone())];
         let work = Workload { clocks: 3, ..Workload::default() };
         let mut random = Xoshiro256::new(seed);
-        for worker in 0..SHAPE.workers {
+        for worker in 0..SIZE.workers {
             let mut steps = vec![Action::MakeTable(tables[0])];
             // Each worker makes it at a clock of its own; those ahead wait at their reads, not for
             // the table.
@@ -419,9 +419,9 @@ fn a_table_made_in_the_middle_of_a_run_keeps_its_bounds() {
 }
 
 fn meeting(seed: u64, sabotage: Option<Sabotage>) -> Cluster {
-    let mut cluster = Cluster::new(seed, SHAPE, Faults::ALL);
+    let mut cluster = Cluster::new(seed, SIZE, Faults::ALL);
     let mut random = Xoshiro256::new(seed);
-    for worker in 0..SHAPE.workers {
+    for worker in 0..SIZE.workers {
         let rounds = if worker == 3 { 2 } else { 5 };
         let pause = |random: &mut Xoshiro256| Action::Compute(Span(random.below(30_000_000)));
         cluster.program(worker, (0..rounds).flat_map(|_| [pause(&mut random), Action::Barrier]).collect());
@@ -446,13 +446,13 @@ fn nobody_passes_a_barrier_alone() {
 /// w −= η Σ g, with η halved from clock 2 on: after four clocks of four workers pushing 1, w = −(2
 /// · 4 + 2 · 4 / 2).
 fn tuned(seed: u64, sabotage: Option<Sabotage>) -> Cluster {
-    let mut cluster = Cluster::new(seed, SHAPE, Faults::ALL);
+    let mut cluster = Cluster::new(seed, SIZE, Faults::ALL);
     let spec = TableSpec::dense("t", 6, 1)
         .updater(UpdaterSpec::Sgd { rate: 1.0 })
         .combine(Combine::Clock(Reduce::Sum))
         .consistency(Consistency::slack(0));
     let table = cluster.table(spec);
-    for worker in 0..SHAPE.workers {
+    for worker in 0..SIZE.workers {
         let mut steps = vec![Action::MakeTable(table)];
         for clock in 0..4 {
             if clock == 2 && worker == 1 {

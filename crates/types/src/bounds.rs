@@ -27,10 +27,10 @@ pub const UNACKNOWLEDGED_ITEMS: usize = 1 << 18;
 /// use types::{Span, promotion_delay, serving_lease};
 ///
 /// // Clocks may run a fifth fast or slow: still nobody takes its place while it answers.
-/// let failure timeout = Span::from_secs(2);
+/// let failure_timeout = Span::from_secs(2);
 /// let (slow_server, fast_coordinator) = (0.8, 1.2);
-/// let answers_for = serving_lease(failure timeout).as_secs_f64() / slow_server;
-/// assert!(answers_for < promotion_delay(failure timeout).as_secs_f64() / fast_coordinator);
+/// let answers_for = serving_lease(failure_timeout).as_secs_f64() / slow_server;
+/// assert!(answers_for < promotion_delay(failure_timeout).as_secs_f64() / fast_coordinator);
 /// ```
 #[must_use]
 pub fn serving_lease(failure_timeout: Span) -> Span {

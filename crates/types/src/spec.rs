@@ -367,8 +367,8 @@ impl TableSpec {
     /// ```
     /// use types::TableSpec;
     ///
-    /// assert!(TableSpec::sparse("weights", 1).is_kept());
-    /// assert!(!TableSpec::sparse(".progress", 1).is_kept());
+    /// assert!(TableSpec::sparse("weights", 1).is_checkpointed());
+    /// assert!(!TableSpec::sparse(".progress", 1).is_checkpointed());
     /// ```
     #[must_use]
     pub fn is_checkpointed(&self) -> bool {

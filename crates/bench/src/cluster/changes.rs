@@ -91,7 +91,7 @@ pub(crate) fn run(servers: u32, rows: u64, name: &str, report: &mut Report) -> a
         }
         report.number(&format!("{name}_failover_s"), begin.elapsed().as_secs_f64());
         wait_until(&connect, |now| now.plan.servers().len() == before.plan.servers().len())?;
-        report.number(&format!("{name}_copies_again_s"), begin.elapsed().as_secs_f64());
+        report.number(&format!("{name}_replicas_again_s"), begin.elapsed().as_secs_f64());
         Ok(())
     };
     std::thread::scope(|scope| {

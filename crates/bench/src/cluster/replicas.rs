@@ -108,11 +108,11 @@ pub(crate) fn run(options: &ClusterBench, report: &mut Report) -> anyhow::Result
     }
     for (name, column) in [
         ("one_worker_1_copy_gbs", "one_worker_once_gbs"),
-        ("one_worker_2_copies_gbs", "one_worker_twice_gbs"),
+        ("one_worker_2_replicas_gbs", "one_worker_twice_gbs"),
         ("goodput_2_replicas_over_1_one_worker", "one_worker_ratio"),
         ("chain_bytes_over_pushed_one_worker", "one_worker_chain_bytes"),
         ("four_workers_1_copy_gbs", "four_workers_once_gbs"),
-        ("four_workers_2_copies_gbs", "four_workers_twice_gbs"),
+        ("four_workers_2_replicas_gbs", "four_workers_twice_gbs"),
         ("goodput_2_replicas_over_1_four_workers", "four_workers_ratio"),
         ("chain_bytes_over_pushed_four_workers", "four_workers_chain_bytes"),
     ] {

@@ -75,11 +75,13 @@ pub(crate) fn train(session: &Session, training: &Training, clicks: &Clicks) -> 
     let clocks = training.clocks as usize;
     let held_out = gather(&mut (total..total + HELD_OUT_ROWS));
     // Where workers may be lost, others learn what they leave: nobody has rows of its own.
-    let own =
-        (0..clocks).filter(|_| !session.is_open()).map(|clock| gather(&mut rows(clock * workers + worker))).collect();
+    let own = (0..clocks)
+        .filter(|_| !session.is_elastic())
+        .map(|clock| gather(&mut rows(clock * workers + worker)))
+        .collect();
     let by_number =
         |number: u64, places: &mut Places| Batch::gather(&tables[0], clicks, &mut rows(number as usize), places);
-    let minibatches = if session.is_open() {
+    let minibatches = if session.is_elastic() {
         Minibatches::Leased { count: (clocks * workers) as u64, features: clicks.features(), gather: &by_number }
     } else {
         Minibatches::Own(own)

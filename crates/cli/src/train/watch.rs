@@ -129,7 +129,7 @@ impl<'a> Watch<'a> {
     ) -> Self {
         let begun = Instant::now();
         let (times, traffic) = (session.time_breakdown(), session.traffic());
-        let figures = Figures::new(if session.is_open() { 0 } else { session.size().workers as usize });
+        let figures = Figures::new(if session.is_elastic() { 0 } else { session.size().workers as usize });
         let since = Since { time: begun, rows: 0, rows_here: 0, loss: 0.0, weight: 0.0, staleness: 0, minibatches: 0 };
         Self {
             session,

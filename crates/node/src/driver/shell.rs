@@ -283,7 +283,7 @@ impl WorkerShell {
         self.transport.send(Frame { head, message: Message::Control(Control::Report { report }) });
     }
 
-    /// Beats, ticks, and calls again where a connection broke.
+    /// Sends heartbeats, ticks the machine, and reconnects where a connection broke.
     pub fn keep_up(&mut self, failure_timeout: Duration, leave: &LeaveSignal) {
         self.mind_leaving(leave);
         if self.lost.is_none() && !self.has_left {

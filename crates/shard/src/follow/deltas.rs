@@ -18,7 +18,7 @@ use update::{ABSENT, Number, add_into, first_not_finite};
 use wire::Outbox;
 use wire::{CodecPipeline, Delta, Frame, KeyPart, Message, Payload, READ_WHOLE, Signature};
 
-/// A history never shorter than this, however few rows are delta_log.
+/// A history never shorter than this, however few rows are published.
 const HISTORY_BYTES: usize = 64 << 10;
 /// What a delta costs beside its bytes.
 const DELTA_COST: usize = 128;
@@ -57,7 +57,7 @@ pub(crate) struct DeltaLog {
     shape: TableShape,
     index: Index,
     rows: Vec<f32>,
-    /// Of the rows, in the order in which they were delta_log.
+    /// Of the rows, in the order in which they were published.
     positions: Vec<u64>,
     /// Rows that clocks have changed since the last delta.
     changed: BTreeSet<u64>,
@@ -144,7 +144,7 @@ impl DeltaLog {
         places
     }
 
-    /// How many rows are delta_log.
+    /// How many rows are published.
     fn len(&self) -> usize {
         self.rows.len() / self.width
     }
@@ -157,7 +157,7 @@ impl DeltaLog {
     /// A reader reads these rows while clocks below `begun` may have contributions. Puts what is
     /// published of each in place of its value; of the others, the value is published from now on.
     /// Returns the sequence and the last delta, or nothing where these are more rows than are ever
-    /// delta_log.
+    /// published.
     pub fn join(&mut self, begun: Clock, positions: &[u64], values: &mut [f32]) -> Option<(u64, u64)> {
         if positions.len() > self.max_rows {
             return None;
@@ -319,7 +319,7 @@ impl<T: Number> Shard<T> {
             let Ok(resolved) = self.rows.resolve_list(positions, false) else { continue };
             let mut values = vec![T::ZERO; positions.len() * self.rows.width()];
             self.rows.read(frontier, resolved.slots(), &mut values);
-            // Only tables of f32 are delta_log.
+            // Only tables of f32 have a delta log.
             let values: &mut [f32] = bytemuck::cast_slice_mut(&mut values);
             delta_log.delta(positions, values);
         }

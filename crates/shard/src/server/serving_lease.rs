@@ -15,12 +15,12 @@ pub(super) struct ServingLease {
     length: Span,
     /// None before a heartbeat was answered.
     until: Option<Time>,
-    /// Beats that were not answered: their numbers, and when they were sent.
+    /// Heartbeats that were not acknowledged yet: their numbers, and when they were sent.
     asked: VecDeque<(u64, Time)>,
     pub holds: bool,
 }
 
-/// Beats that may be unanswered.
+/// How many heartbeats may be unacknowledged.
 const HEARTBEATS: usize = 64;
 
 impl Server {

@@ -48,7 +48,7 @@ impl Leadership {
     }
 
     /// Whether nodes come and go.
-    pub fn is_open(&self) -> bool {
+    pub fn is_elastic(&self) -> bool {
         self.membership != Membership::Static
     }
 }

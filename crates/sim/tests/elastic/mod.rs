@@ -5,10 +5,10 @@
 use sim::*;
 use types::{NumberType, Span, TableSpec};
 
-pub const SHAPE: RunSize = RunSize { servers: 3, workers: 3 };
+pub const SIZE: RunSize = RunSize { servers: 3, workers: 3 };
 pub const FAILURE_TIMEOUT: Span = Span::from_millis(500);
 /// The workers of the beginning, and one that comes later.
-pub const EVERYBODY: u32 = SHAPE.workers + 1;
+pub const EVERYBODY: u32 = SIZE.workers + 1;
 
 /// A table with a column for each of so many workers.
 pub fn rows(workers: u32) -> TableSpec {
@@ -17,11 +17,11 @@ pub fn rows(workers: u32) -> TableSpec {
 
 /// A cluster with two copies of everything, in which the workers of the beginning work on a table.
 pub fn cluster(seed: u64, spec: &TableSpec, sabotage: Option<Sabotage>) -> Cluster {
-    let mut cluster = Cluster::open(seed, SHAPE, Faults::ALL, FAILURE_TIMEOUT, 2);
+    let mut cluster = Cluster::elastic(seed, SIZE, Faults::ALL, FAILURE_TIMEOUT, 2);
     sabotage.into_iter().for_each(|sabotage| cluster.sabotage(sabotage));
     let table = cluster.table(spec.clone());
     let work = Workload { clocks: 8, ..Workload::default() };
-    cluster.programs(work.programs(seed, SHAPE, table, spec));
+    cluster.programs(work.programs(seed, SIZE, table, spec));
     cluster
 }
 
