@@ -6,9 +6,8 @@ use inputs::{number, specs};
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use coordinator::{Coordinator, Membership, RunSize};
-use wire::Outbox;
+use wire::{Control, Frame, Head, LeaseTerms, Message, NodeRole, Outbox};
 use types::{Clock, NodeId, PlanNumber, ShardId, Source, Span, TableId, Time};
-use wire::{Control, Frame, Head, LeaseTerms, Message, NodeRole};
 
 const SIZE: RunSize = RunSize { servers: 1, workers: 1 };
 const OPEN: Membership = Membership::Elastic { replicas: 1, shards_per_server: 2 };

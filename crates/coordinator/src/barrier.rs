@@ -2,8 +2,7 @@
 
 use super::Coordinator;
 use types::{NodeId, Time, WorkerId};
-use wire::Control;
-use wire::Outbox;
+use wire::{Control, Outbox};
 
 /// Workers named in a notice: each that waits is told of these few, not of all that are missing.
 pub(super) const NAMED: usize = 8;

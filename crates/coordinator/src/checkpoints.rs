@@ -9,8 +9,7 @@ use super::{Coordinator, Membership};
 use lease::SavedLeases;
 use std::collections::BTreeMap;
 use types::{Clock, NodeId, ShardId, TableId, TableSpec, Time};
-use wire::Outbox;
-use wire::{Control, Field, Reader, WireError};
+use wire::{Control, Field, Outbox, Reader, WireError};
 
 /// Clocks that the first checkpoint is ahead.
 const AHEAD: u64 = 2;

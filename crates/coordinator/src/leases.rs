@@ -15,8 +15,7 @@ use super::barrier::NAMED;
 use lease::{GrantReply, GrantTerms, LeaseAllocator, OrderIndex, SavedLeases, WorkReport};
 use std::collections::{BTreeMap, BTreeSet};
 use types::{Clock, NodeId, Source, Time, WorkerId};
-use wire::Outbox;
-use wire::{Control, Field, Head, LeaseTerms, Reader, WireError};
+use wire::{Control, Field, Head, LeaseTerms, Outbox, Reader, WireError};
 
 /// Something that workers lease, by its name.
 pub(super) struct DataSet {

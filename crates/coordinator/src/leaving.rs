@@ -3,8 +3,7 @@
 
 use super::{Coordinator, Membership, MembershipEvent};
 use types::{NodeId, Time};
-use wire::Control;
-use wire::Outbox;
+use wire::{Control, Outbox};
 
 impl Coordinator {
     /// A server was told to leave. It says so again until it is answered, and is answered each

@@ -31,8 +31,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tables::Table;
 pub use types::RunSize;
 use types::{Chain, Measured, NodeId, Plan, Span, TableId, TableSpec, Time, WorkerId};
-use wire::Outbox;
-use wire::{Control, Frame, Head, Message};
+use wire::{Control, Frame, Head, Message, Outbox};
 
 /// Who may take part in a run.
 ///

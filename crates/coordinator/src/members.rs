@@ -3,8 +3,7 @@
 use super::memory::MOST_NODES;
 use super::{Coordinator, Membership, MembershipEvent};
 use types::{Clock, NodeId, Source, Time};
-use wire::Outbox;
-use wire::{Control, Frame, Head, Message, NodeReport, NodeRole};
+use wire::{Control, Frame, Head, Message, NodeReport, NodeRole, Outbox};
 
 pub(super) struct MemberRecord {
     pub address: String,

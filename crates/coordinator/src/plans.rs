@@ -3,10 +3,8 @@
 
 use super::{Coordinator, MemberRecord, Membership};
 use std::collections::BTreeSet;
-use types::serving_lease;
-use types::{Clock, NodeId, Plan, PlanNumber, Source, Time};
-use wire::Outbox;
-use wire::{Control, Member};
+use types::{Clock, NodeId, Plan, PlanNumber, Source, Time, serving_lease};
+use wire::{Control, Member, Outbox};
 
 /// A plan on its way to the servers. Workers hear of it when all of them go by it, so that none is
 /// asked for what it does not know.

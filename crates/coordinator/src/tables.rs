@@ -3,8 +3,7 @@
 use super::Coordinator;
 use std::collections::{BTreeMap, BTreeSet};
 use types::{NodeId, TableId, TableSpec, Time};
-use wire::Outbox;
-use wire::{Control, Field, Reader, WireError};
+use wire::{Control, Field, Outbox, Reader, WireError};
 
 pub(super) struct Table {
     id: TableId,

@@ -5,8 +5,7 @@ use crate::{LeaveSignal, NodeError};
 use net::{Transport, TransportEvent, Waiter};
 use std::time::{Duration, Instant};
 use types::{Clock, NodeId, Plan, Source, Span, WorkerId};
-use wire::Leader;
-use wire::{Control, Frame, Head, Member, Message, NodeRole};
+use wire::{Control, Frame, Head, Leader, Member, Message, NodeRole};
 
 /// A coordinator that has not answered for this long is looked for elsewhere: nothing was measured
 /// yet.

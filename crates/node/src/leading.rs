@@ -16,8 +16,7 @@ use net::{Transport, TransportEvent};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 use types::{NodeId, Source, Span, Time};
-use wire::Outbox;
-use wire::{Control, Frame, Message};
+use wire::{Control, Frame, Message, Outbox};
 
 /// The coordinator while it leads.
 pub(crate) struct LeadingCoordinator {

@@ -14,8 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use types::{NodeId, Time};
 use update::Updaters;
-use wire::Outbox;
-use wire::{Control, Frame, Head, Message, NodeRole, Pool};
+use wire::{Control, Frame, Head, Message, NodeRole, Outbox, Pool};
 
 /// Frames handled before acknowledgements, answers and heartbeats get their turn: at most so many
 /// parts of 1 MiB.

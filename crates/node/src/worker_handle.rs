@@ -6,8 +6,7 @@ use lease::{LeaseId, WorkReport};
 use std::ops::Deref;
 use std::time::Instant;
 use types::{Bandwidth, NodeId, PositionRange, Setting, TableId, TableSpec, Time};
-use wire::Outbox;
-use wire::{Frame, Keys, LeaseTerms};
+use wire::{Frame, Keys, LeaseTerms, Outbox};
 use worker::{
     Batch, LeaseGrant, Notice, PullTarget, RowsOfPush, TableFailure, TicketFailure, TicketId, TicketOutcome, Values,
     Worker, WorkerInput,

@@ -7,8 +7,7 @@ use node::{CoordinatorSettings, JoinRequest, JoinedRun, LeaveSignal, NodeError, 
 use std::thread::{JoinHandle, spawn};
 use std::time::{Duration, Instant};
 use types::{Clock, NodeId, Source, Span, Time};
-use wire::Outbox;
-use wire::{Control, Frame, Head, Message, NodeRole};
+use wire::{Control, Frame, Head, Message, NodeRole, Outbox};
 
 const SIZE: RunSize = RunSize { servers: 1, workers: 1 };
 const OPEN: Membership = Membership::Elastic { replicas: 1, shards_per_server: 1 };

@@ -5,14 +5,13 @@ pub(crate) mod active;
 pub(crate) mod parked;
 
 use crate::reads::parked::{ParkedRead, Parking};
+use crate::rows::Resolved;
 use crate::rows::resolve::{NotApplied, rows_of};
 use crate::shard::Shard;
 use std::sync::Arc;
-use types::PARKED_READS;
-use types::{CacheSpec, Clock, PART_BYTES, WorkerId};
+use types::{CacheSpec, Clock, PARKED_READS, PART_BYTES, WorkerId};
 use update::Number;
-use wire::Outbox;
-use wire::{CodecPipeline, FailedClock, Frame, KeyPart, Message, Payload, PullRefused, Pulled, Refusal, Wants};
+use wire::{CodecPipeline, FailedClock, Frame, KeyPart, Message, Outbox, Payload, PullRefused, Pulled, Refusal, Wants};
 
 impl<T: Number> Shard<T> {
     /// Answers a read, or parks it until the frontier and the reader's own pushes allow an answer.
@@ -39,7 +38,7 @@ impl<T: Number> Shard<T> {
                 self.counts.parked += 1;
                 self.counts.most_parked = self.counts.most_parked.max(self.parked.len() as u64);
             }
-            Parking::KnownList => {}
+            Parking::Known => {}
             Parking::Full => {
                 let refusal = Refusal::TooManyReads { most: PARKED_READS as u64 };
                 let (table, shard) = (self.table, self.placed.shard);
@@ -105,16 +104,11 @@ impl<T: Number> Shard<T> {
                 (Arc::new(resolved), found.len())
             }
             keys => {
-                let count = self.check_count(keys)?;
-                let create = self.rows.reads_create();
-                let (resolved, list) = self.resolve(keys, create)?;
-                if create {
-                    self.pending_rows.read(rows_of(keys, list.as_ref(), &resolved).map(|(position, _)| position));
-                }
+                let (resolved, list, count) = self.resolve_read(keys)?;
                 if subscribes || joins {
                     read_rows = rows_of(keys, list.as_ref(), &resolved).collect();
                 }
-                (resolved, count as usize)
+                (resolved, count)
             }
         };
         if let Some(values) = self.rows.lend(&resolved).filter(|_| !joins && !subscribes) {
@@ -136,6 +130,21 @@ impl<T: Number> Shard<T> {
             _ => None,
         };
         Ok(Pulled { sequence, more, positions, values: values.freeze(), ..self.answered(read, released_by) })
+    }
+
+    /// Finds the rows that a read names, and makes those that a read creates. Returns where they lie,
+    /// the positions of a list, and how many keys the read names.
+    pub(crate) fn resolve_read(
+        &mut self,
+        keys: &KeyPart,
+    ) -> Result<(Arc<Resolved>, Option<Payload>, usize), NotApplied> {
+        let count = self.check_count(keys)?;
+        let create = self.rows.reads_create();
+        let (resolved, list) = self.resolve(keys, create)?;
+        if create {
+            self.pending_rows.read(rows_of(keys, list.as_ref(), &resolved).map(|(position, _)| position));
+        }
+        Ok((resolved, list, count as usize))
     }
 
     /// How many keys a read names, unless they are more than a part of a read ever names.

@@ -20,8 +20,7 @@ use serving_lease::ServingLease;
 use std::collections::{BTreeMap, BTreeSet};
 use types::{Clock, NodeId, Plan, ShardId, TableId, TableSpec, Time};
 use update::Updaters;
-use wire::{Acked, Control, Frame, Head, Message, Pool, PullRefused, Refusal, Refused};
-use wire::{Leader, Outbox};
+use wire::{Acked, Control, Frame, Head, Leader, Message, Outbox, Pool, PullRefused, Refusal, Refused};
 
 /// What a server has done so far.
 ///

@@ -13,7 +13,10 @@ use crate::residual_rows::ResidualRows;
 use crate::rows::key_lists::KeyLists;
 use crate::rows::{Rows, RowsError};
 use codec::{Meter, PayloadDecoder, PayloadEncoder, Stopwatch, TableCodecs};
-use wire::Outbox;
+use wire::{
+    Acked, FailedClock, Frame, Head, Marker, Message, Outbox, Pool, Pull, PullRefused, Push, ReadWaiting, Refreshed,
+    Refusal, ReplicaChunk, Replicated, ResendReason, Tune, Writes,
+};
 
 use crate::follow::deltas::DeltaLog;
 use crate::follow::subscribers::Subscribers;
@@ -25,10 +28,6 @@ use crate::rows::resolve::NotApplied;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use types::{Clock, Combine, Measured, Placed, Plan, PlanNumber, Source, Span, TableId, TableSpec, Time, WorkerId};
 use update::{Number, Updaters};
-use wire::{
-    Acked, FailedClock, Frame, Head, Marker, Message, Pool, Pull, PullRefused, Push, ReadWaiting, Refreshed, Refusal,
-    ReplicaChunk, Replicated, ResendReason, Tune, Writes,
-};
 
 /// A parked read says so after this long, and again each time it has passed.
 const NOTICE_AFTER: Span = Span::from_secs(3);

@@ -34,11 +34,9 @@ use shard::{Server, ServerInput};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::fmt;
-use types::serving_lease;
-use types::{Clock, NodeId, Source, Span, TableSpec, Time};
+use types::{Clock, NodeId, Source, Span, TableSpec, Time, serving_lease};
 use update::Updaters;
-use wire::Outbox;
-use wire::{Control, Frame, Head, Message, NodeRole, Pool};
+use wire::{Control, Frame, Head, Message, NodeRole, Outbox, Pool};
 use worker::{Worker, WorkerInput, WorkerReply, WorkerSettings};
 
 /// Servers and the coordinator are told this often that time has passed.

@@ -4,8 +4,7 @@ use crate::network::Packed;
 use shard::{Server, ServerInput};
 use types::{NodeId, Plan, WorkerId};
 use update::Updaters;
-use wire::Outbox;
-use wire::{Frame, Pool};
+use wire::{Frame, Outbox, Pool};
 use worker::{Worker, WorkerInput, WorkerSettings};
 
 /// What a machine said to one input.

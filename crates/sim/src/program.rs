@@ -1,8 +1,7 @@
 //! What a worker's program does, step by step, and random programs.
 
 use crate::random::Xoshiro256;
-use types::RunSize;
-use types::{Bandwidth, Consistency, Span, TableSpec};
+use types::{Bandwidth, Consistency, RunSize, Span, TableSpec};
 
 /// A table of the cluster, in the order they were named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -22,8 +22,7 @@ use sim::{Action, Cluster, Faults, HistoryEvent, ReadRecord, RunSize, TableIndex
 use types::{
     Clock, Combine, Consistency, NodeId, Plan, Reduce, ShardId, Source, Span, TableId, TableSpec, UpdaterSpec,
 };
-use wire::Outbox;
-use wire::{Control, Frame, Head, Marker, Message, Refusal};
+use wire::{Control, Frame, Head, Marker, Message, Outbox, Refusal};
 
 fn step(word: &str, table: TableIndex) -> Action {
     let push = |rows: &[u64], values: Vec<f64>| Action::push(table, rows, Write::Numbers(values));

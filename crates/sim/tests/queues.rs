@@ -1,8 +1,9 @@
 //! Queues have bounds and push back: who sends too much waits where it is, and is told for whom.
 
 use sim::*;
-use types::{Combine, Consistency, NumberType, Reduce, Span, TableSpec, WorkerId};
-use types::{HELD_CLOCKS, OPEN_READS, READS_AT_ONCE};
+use types::{
+    Combine, Consistency, HELD_CLOCKS, NumberType, OPEN_READS, READS_AT_ONCE, Reduce, Span, TableSpec, WorkerId,
+};
 use worker::Notice;
 
 const SIZE: RunSize = RunSize { servers: 2, workers: 2 };

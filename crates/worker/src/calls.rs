@@ -4,8 +4,7 @@ use super::operations::Operation;
 use super::pacing::{Pacer, send};
 use super::stream::{ShardStream, StreamMessage};
 use super::{Batch, PullTarget, TicketId, Worker};
-use types::{NodeId, PositionRange, Setting, TableId, TableSpec, Time};
-use types::{OPEN_READS, UNACKNOWLEDGED_ITEMS};
+use types::{NodeId, OPEN_READS, PositionRange, Setting, TableId, TableSpec, Time, UNACKNOWLEDGED_ITEMS};
 use wire::{Control, Head, Keys, Outbox, Refusal};
 
 /// Why a call is refused before anything is sent.

@@ -2,8 +2,7 @@ use super::super::tests::{join, said};
 use super::*;
 use proptest::prelude::*;
 use types::{Clock, PlanNumber, TableId, TableSpec};
-use wire::Outbox;
-use wire::{Control, Frame, Head, Message, NodeRole};
+use wire::{Control, Frame, Head, Message, NodeRole, Outbox};
 
 const SIZE: RunSize = RunSize { servers: 2, workers: 2 };
 const OPEN: Membership = Membership::Elastic { replicas: 2, shards_per_server: 2 };

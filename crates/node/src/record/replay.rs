@@ -12,8 +12,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use types::TableId;
 use update::Updaters;
-use wire::Outbox;
-use wire::Pool;
+use wire::{Outbox, Pool};
 use worker::{Worker, WorkerInput, WorkerReply};
 
 /// What came of feeding a recording back.

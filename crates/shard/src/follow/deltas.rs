@@ -15,8 +15,7 @@ use types::{
     CacheSpec, Clock, NumberType, PART_BYTES, PlanNumber, Position, PositionRange, TableShape, TableSpec, WorkerId,
 };
 use update::{ABSENT, Number, add_into, first_not_finite};
-use wire::Outbox;
-use wire::{CodecPipeline, Delta, Frame, KeyPart, Message, Payload, READ_WHOLE, Signature};
+use wire::{CodecPipeline, Delta, Frame, KeyPart, Message, Outbox, Payload, READ_WHOLE, Signature};
 
 /// A history never shorter than this, however few rows are published.
 const HISTORY_BYTES: usize = 64 << 10;

@@ -3,8 +3,7 @@
 use crate::shard::Shard;
 use types::PART_BYTES;
 use update::Number;
-use wire::Outbox;
-use wire::{Frame, Message, Refresh};
+use wire::{Frame, Message, Outbox, Refresh};
 
 impl<T: Number> Shard<T> {
     /// Tells every subscriber which of its rows changed, and that the others are fresh at the new

@@ -17,8 +17,7 @@ use crate::reads::parked::Parked;
 use crate::shard::{AnyShard, Shard};
 use types::{Clock, Combine, NodeId, PART_BYTES, Time, WorkerId};
 use update::Number;
-use wire::Outbox;
-use wire::{ChunkContents, Control, Frame, Head, Message, Payload, ReplicaChunk, Replicated};
+use wire::{ChunkContents, Control, Frame, Head, Message, Outbox, Payload, ReplicaChunk, Replicated};
 
 impl<T: Number> Shard<T> {
     fn chained(&self) -> Option<&Peers> {

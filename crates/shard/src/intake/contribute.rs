@@ -7,11 +7,9 @@ use crate::leases::applied::RUNS;
 use crate::rows::Resolved;
 use crate::rows::resolve::{NotApplied, rows_of};
 use crate::shard::Shard;
-use types::HELD_CLOCKS;
-use types::{Clock, Combine, Setting, WorkerId};
+use types::{Clock, Combine, HELD_CLOCKS, Setting, WorkerId};
 use update::{Number, first_not_finite};
-use wire::Outbox;
-use wire::{Head, KeyPart, Payload, Push, Refusal, Tune};
+use wire::{Head, KeyPart, Outbox, Payload, Push, Refusal, Tune};
 
 /// Clocks ahead of the frontier for which a shard keeps settings.
 const SETTINGS: usize = 1024;

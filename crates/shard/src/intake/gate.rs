@@ -5,8 +5,7 @@ use crate::intake::stream::Verdict;
 use crate::shard::Shard;
 use types::WorkerId;
 use update::Number;
-use wire::Outbox;
-use wire::{Acked, Frame, Head, Message, Refusal, Refused, Resend, ResendReason};
+use wire::{Acked, Frame, Head, Message, Outbox, Refusal, Refused, Resend, ResendReason};
 
 impl<T: Number> Shard<T> {
     /// Lets the next item of a worker's stream in, or answers for it. `Some` means: do it, then

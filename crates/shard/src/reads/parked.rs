@@ -1,8 +1,7 @@
 //! Reads that wait on the shard: for the frontier, or for the reader's own pushes.
 
 use std::collections::{BTreeMap, BTreeSet};
-use types::PARKED_READS;
-use types::{Clock, Span, Time, WorkerId};
+use types::{Clock, PARKED_READS, Span, Time, WorkerId};
 use wire::Pull;
 
 /// A read and who made it, when and at which clock.
@@ -35,7 +34,7 @@ pub(crate) enum Parking {
     /// It waits.
     Parked,
     /// It was waiting already.
-    KnownList,
+    Known,
     /// Its worker has as many waiting as it may.
     Full,
 }
@@ -46,7 +45,7 @@ impl Parked {
     pub fn park(&mut self, read: ParkedRead, needed: Option<Clock>) -> Parking {
         let name = (read.worker, read.pull.request);
         if self.known.contains_key(&name) {
-            return Parking::KnownList;
+            return Parking::Known;
         }
         let count = self.counts.entry(read.worker).or_default();
         if *count == PARKED_READS {

@@ -53,15 +53,10 @@ impl<T: Number> Shard<T> {
                 (found, resolved.each().collect())
             }
             keys => {
-                let count = self.check_count(keys)?;
-                let create = self.rows.reads_create();
-                let (resolved, list) = self.resolve(keys, create)?;
-                if create {
-                    self.pending_rows.read(rows_of(keys, list.as_ref(), &resolved).map(|(position, _)| position));
-                }
+                let (resolved, list, count) = self.resolve_read(keys)?;
                 let rows: (Vec<u64>, Vec<u32>) = rows_of(keys, list.as_ref(), &resolved).take(most).unzip();
                 if let KeyPart::Known { signature, .. } | KeyPart::Chosen { signature, .. } = keys
-                    && rows.0.len() < most.min(count as usize)
+                    && rows.0.len() < most.min(count)
                 {
                     // Only its slots are remembered; spelt out again, it tells which rows they are
                     // of.

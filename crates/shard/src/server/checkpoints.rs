@@ -6,8 +6,7 @@ use crate::checkpoint::ShardImage;
 use crate::follow::replica::peers::ChainRole;
 use crate::residual_rows::ResidualRows;
 use types::{Clock, NodeId, ShardId, TableId, TableSpec, Time};
-use wire::Outbox;
-use wire::{Control, Field, Frame, Head, Message, Reader, WireError};
+use wire::{Control, Field, Frame, Head, Message, Outbox, Reader, WireError};
 
 /// A table of a checkpoint, as a server is to hold it.
 #[derive(Clone, Debug, PartialEq)]

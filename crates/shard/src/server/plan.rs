@@ -5,8 +5,7 @@ use super::Server;
 use crate::follow::replica::peers::ChainRole;
 use crate::shard::{ShardContext, make};
 use types::{Clock, NodeId, Placed, Plan, TableId, TableSpec};
-use wire::Outbox;
-use wire::{Control, Frame, Head, Message};
+use wire::{Control, Frame, Head, Message, Outbox};
 
 impl Server {
     /// Every server goes by the plan: nobody else answers for the shards that are this server's.

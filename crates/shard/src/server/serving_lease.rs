@@ -7,8 +7,7 @@
 use super::Server;
 use std::collections::VecDeque;
 use types::{NodeId, Span, Time};
-use wire::Outbox;
-use wire::{Control, Frame, Head, Message};
+use wire::{Control, Frame, Head, Message, Outbox};
 
 /// Until when a server may answer for its shards.
 pub(super) struct ServingLease {

@@ -1,6 +1,5 @@
 use super::*;
-use types::{Combine, NumberType, PlanNumber, Position, Reduce, Source};
-use types::{HELD_CLOCKS, PARKED_READS};
+use types::{Combine, HELD_CLOCKS, NumberType, PARKED_READS, PlanNumber, Position, Reduce, Source};
 use wire::{KeyPart, Marker, Payload, Pull, Push, Wants, Writes};
 
 const NODE: NodeId = NodeId::Server(0);

@@ -7,8 +7,7 @@ use crate::sabotage::Sabotage;
 use coordinator::{Coordinator, Membership, RunSize};
 use std::collections::VecDeque;
 use types::{NodeId, Source, Span, Time};
-use wire::Frame;
-use wire::Outbox;
+use wire::{Frame, Outbox};
 
 /// How many decisions one that keeps them late has told and not kept.
 const LATE: usize = 6;
