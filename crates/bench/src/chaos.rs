@@ -27,7 +27,7 @@ pub use pushing::ChaosWorker;
 use pushing::Pushing;
 pub(crate) use pushing::work;
 use training::Training;
-use types::Random;
+use types::SplitMix64;
 
 /// The settings of `bench chaos`.
 #[derive(clap::Args)]
@@ -71,7 +71,7 @@ pub(crate) fn run(options: &ChaosBench) -> anyhow::Result<()> {
 }
 
 fn disturb(options: &ChaosBench, network: Option<Network>) -> anyhow::Result<()> {
-    let mut random = Random::new(options.seed);
+    let mut random = SplitMix64::new(options.seed);
     let mut report = Report::default();
     report.number("servers", SERVERS as f64);
     report.number("replicas", 2.0);
@@ -89,7 +89,7 @@ fn disturb(options: &ChaosBench, network: Option<Network>) -> anyhow::Result<()>
 fn push(
     options: &ChaosBench,
     network: Option<Network>,
-    random: &mut Random,
+    random: &mut SplitMix64,
     report: &mut Report,
 ) -> anyhow::Result<(u64, u64)> {
     let cuts = network.is_some();
@@ -124,7 +124,7 @@ fn push(
 fn train(
     options: &ChaosBench,
     network: Option<Network>,
-    random: &mut Random,
+    random: &mut SplitMix64,
     report: &mut Report,
 ) -> anyhow::Result<()> {
     let cuts = network.is_some();

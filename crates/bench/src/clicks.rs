@@ -12,7 +12,7 @@ use slackwater::{RunSize, Session};
 
 use super::learning::{Scratch, open, training};
 use super::measure::{Report, timed};
-use types::Random;
+use types::SplitMix64;
 
 /// Keys are hashes of so many bits.
 const BITS: u32 = 24;
@@ -66,7 +66,7 @@ fn marks(rows: u64) -> [u64; 3] {
 /// mark.
 fn write_clicks(path: &Path, rows: u64) -> anyhow::Result<Vec<u64>> {
     let mut out = zstd::Encoder::new(BufWriter::new(File::create(path)?), 1)?;
-    let mut random = Random::new(2);
+    let mut random = SplitMix64::new(2);
     let mut line = String::new();
     let progress = ProgressBar::new(rows);
     let mut written = vec![false; 1 << BITS];

@@ -7,13 +7,13 @@ use indicatif::ProgressBar;
 use slackwater::{Consistency, Keys, Rows, Session, Table, TableSpec, Tickets};
 
 use super::measure::{Columns, timed};
-use types::Random;
+use types::SplitMix64;
 
 pub(crate) const MILLION: usize = 1_000_000;
 
 pub(crate) fn random_ids(count: usize, seed: u64) -> Vec<u64> {
-    let mut random = Random::new(seed);
-    (0..count).map(|_| random.bits()).collect()
+    let mut random = SplitMix64::new(seed);
+    (0..count).map(|_| random.draw()).collect()
 }
 
 /// Makes rows in batches whose order has nothing to do with the order of any list that is measured.
@@ -39,7 +39,7 @@ pub(crate) fn sparse(
     fill(&table, &ids)?;
     let sample = |seed: u64| {
         // A million of the rows; of a table that has no more, all but one in a hundred.
-        let mut random = Random::new(seed);
+        let mut random = SplitMix64::new(seed);
         let share = if rows > MILLION { MILLION as f64 / rows as f64 } else { 0.99 };
         let picked: Vec<u64> = ids.iter().copied().filter(|_| random.unit() < share).collect();
         table.keys(&picked)

@@ -17,7 +17,7 @@ use launch::{OutputTarget, Start};
 use super::clicks::clicks;
 use super::learning::{BETA, RATE, Scratch, embedded, open};
 use super::measure::{Columns, Format, Report, gbs, timed};
-use types::Random;
+use types::SplitMix64;
 
 /// The settings of `bench logistic`.
 #[derive(clap::Args)]
@@ -111,7 +111,7 @@ fn prepare(data: Option<&Path>, text: &Path) -> anyhow::Result<()> {
             }
         }
     } else {
-        let mut random = Random::new(1);
+        let mut random = SplitMix64::new(1);
         for _ in 0..25_000 {
             // A long tail: the square of a uniform number favours small indices.
             let mut keys: Vec<u64> = (0..130).map(|_| 1 + (random.unit().powi(2) * 30_000.0) as u64).collect();

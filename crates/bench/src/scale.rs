@@ -14,7 +14,7 @@ use slackwater::{Consistency, Keys, NodeId, Session, Table, TableSpec};
 use super::learning::{Scratch, embedded, open};
 use super::measure::{Format, Report, gbs, median, timed};
 use super::server::{Kind, ServerProcess};
-use types::Random;
+use types::SplitMix64;
 
 /// The settings of `bench scale`.
 #[derive(clap::Args)]
@@ -109,7 +109,7 @@ fn training(rounds: u32, report: &mut Report) -> anyhow::Result<()> {
 /// there are.
 fn write_rows(path: &Path, features: u64) -> anyhow::Result<u64> {
     let mut out = BufWriter::new(File::create(path)?);
-    let mut random = Random::new(3);
+    let mut random = SplitMix64::new(3);
     let mut seen = vec![false; features as usize + 1];
     for _ in 0..TRAINING_ROWS {
         write!(out, "{}", random.below(2))?;
@@ -130,16 +130,16 @@ fn rows(rounds: u32, report: &mut Report) -> anyhow::Result<()> {
     let session = server.session()?;
     let spec = TableSpec::sparse("rows", 1).consistency(Consistency::Unbounded);
     let table = session.table::<f32>(spec)?;
-    let mut random = Random::new(1);
+    let mut random = SplitMix64::new(1);
     let mut ids: Vec<u64> = Vec::new();
     for rows in [10_000, 100_000, 1_000_000, 10_000_000] {
         while ids.len() < rows {
-            let new: Vec<u64> = (0..(rows - ids.len()).min(500_000)).map(|_| random.bits()).collect();
+            let new: Vec<u64> = (0..(rows - ids.len()).min(500_000)).map(|_| random.draw()).collect();
             let keys = table.keys(&new);
             table.push(&keys, vec![1.0; keys.len()])?.wait()?;
             ids.extend(new);
         }
-        let pick = |random: &mut Random| {
+        let pick = |random: &mut SplitMix64| {
             let picked: Vec<u64> = (0..LIST).map(|_| ids[random.below(rows as u64) as usize]).collect();
             table.keys(&picked)
         };

@@ -16,7 +16,7 @@ use super::measure::{Columns, Format, Report, gbs, median, timed};
 use super::peer::BULK_BYTES;
 use super::raw::{CHUNK_BYTES, RawPeer};
 use super::server::{Kind, ServerProcess};
-use types::Random;
+use types::SplitMix64;
 
 /// The settings of `bench wire`.
 #[derive(clap::Args)]
@@ -264,12 +264,12 @@ fn memory() -> anyhow::Result<(f64, f64)> {
     let before = server.resident_bytes()?;
     let table = session.table::<f32>(TableSpec::sparse("rows", 1))?;
     let start = 2 * MILLION;
-    let mut random = Random::new(6);
+    let mut random = SplitMix64::new(6);
     let mut rows = 0;
     let mut sizes = Vec::new();
     for step in 0..=10 {
         let size = start + start * step / 10;
-        let ids: Vec<u64> = (rows..size).map(|_| random.bits()).collect();
+        let ids: Vec<u64> = (rows..size).map(|_| random.draw()).collect();
         fill(&table, &ids)?;
         rows = size;
         sizes.push((server.resident_bytes()? - before) as f64 / rows as f64);

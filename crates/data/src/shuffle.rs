@@ -36,15 +36,12 @@ impl ShuffleBuffer {
         fill(&mut self.rows)?;
         self.order.clear();
         self.order.extend(0..self.rows.rows());
-        // Fisher and Yates, with a stream of numbers for this filling alone.
+        // A stream of numbers for this filling alone.
         let mut stream = SplitMix64::new(mix(self.seed ^ mix(self.fills)));
         // The stream's first number is left out: the order of a seed never changes.
         stream.draw();
         self.fills += 1;
-        for last in (1..self.order.len()).rev() {
-            let chosen = (u128::from(stream.draw()) * (last as u128 + 1)) >> 64;
-            self.order.swap(last, chosen as usize);
-        }
+        stream.shuffle(&mut self.order);
         Ok(())
     }
 

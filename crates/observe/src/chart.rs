@@ -283,7 +283,7 @@ mod tests {
     use super::*;
 
     fn falling(label: &str, colour: &str, seconds: f64, noise: f64) -> Curve {
-        let mut random = types::Random::new(seconds as u64);
+        let mut random = types::SplitMix64::new(seconds as u64);
         let loss = |part: f64, wobble: f64| 0.50 + 0.19 * (-3.2 * part).exp() + noise * wobble;
         let points = (0..=60).map(|step| f64::from(step) / 60.0);
         let points = points.map(|part| (part * seconds, loss(part, random.unit() - 0.5))).collect();

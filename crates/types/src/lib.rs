@@ -31,7 +31,6 @@ pub use measured::Measured;
 pub use mix::{SplitMix64, mix};
 pub use plan::{Chain, Placed, Plan};
 pub use policy::{Combine, Consistency, Reduce};
-pub use random::Random;
 pub use run_size::RunSize;
 pub use spec::{CacheSpec, Initial, NumberType, PART_BYTES, SpecError, TableShape, TableSpec};
 pub use updater::{Setting, UpdaterSpec};

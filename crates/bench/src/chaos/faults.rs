@@ -2,7 +2,7 @@
 //! went on.
 
 use crate::measure::{Report, median};
-use types::Random;
+use types::SplitMix64;
 
 /// Whom something happens to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ const KINDS: [(Fault, u64); 6] = [
 
 impl Fault {
     /// One of them; hosts are cut off only where that can be.
-    pub(crate) fn draw(random: &mut Random, cuts: bool) -> Self {
+    pub(crate) fn draw(random: &mut SplitMix64, cuts: bool) -> Self {
         let kinds = || KINDS.iter().filter(|(fault, _)| cuts || !fault.is_cut());
         let mut drawn = random.below(kinds().map(|(_, weight)| weight).sum());
         for (fault, weight) in kinds() {
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn every_kind_is_drawn_and_cuts_only_where_they_can_be() {
-        let mut random = Random::new(1);
+        let mut random = SplitMix64::new(1);
         let mut draw = |cuts| (0..300).map(|_| Fault::draw(&mut random, cuts)).collect::<Vec<_>>();
         let (with, without) = (draw(true), draw(false));
         for (kind, _) in KINDS {

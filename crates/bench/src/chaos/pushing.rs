@@ -16,7 +16,7 @@ use super::faults::{Fault, Role};
 use super::leased;
 use super::network::Network;
 use crate::learning::Scratch;
-use types::Random;
+use types::SplitMix64;
 
 /// The settings of the hidden worker process.
 #[derive(clap::Args)]
@@ -193,7 +193,7 @@ impl Pushing {
 
     /// Something goes wrong. Returns how long it takes until every worker goes on, in the shards
     /// that it befell.
-    pub(crate) fn suffer(&mut self, fault: Fault, random: &mut Random) -> anyhow::Result<f64> {
+    pub(crate) fn suffer(&mut self, fault: Fault, random: &mut SplitMix64) -> anyhow::Result<f64> {
         let Self { cluster, crew } = self;
         let (role, silence) = match fault {
             Fault::Kill(role) => (role, None),

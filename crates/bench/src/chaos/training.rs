@@ -14,7 +14,7 @@ use super::cluster::{Cluster, HostedProcess, LIMIT, LOOK, SERVERS, WORKERS};
 use super::faults::{Fault, Faults, Role};
 use super::network::Network;
 use crate::learning::Scratch;
-use types::Random;
+use types::SplitMix64;
 
 /// How far the losses of two trainings may be apart: steps meet in another order each time.
 const APART: f64 = 0.002;
@@ -71,7 +71,7 @@ impl Training {
     }
 
     /// Trains, while things go wrong if there is something to draw them from.
-    pub(crate) fn run(&self, mut random: Option<&mut Random>) -> anyhow::Result<Trained> {
+    pub(crate) fn run(&self, mut random: Option<&mut SplitMix64>) -> anyhow::Result<Trained> {
         let mut cluster = Cluster::start(self.failure_timeout, self.network.clone())?;
         let run = if random.is_some() { "disturbed" } else { "undisturbed" };
         let mut crew = Crew { training: self, run, started: 0, workers: Vec::new(), ended: Vec::new() };
@@ -173,7 +173,7 @@ impl Crew<'_> {
         Ok(())
     }
 
-    fn suffer(&mut self, fault: Fault, cluster: &mut Cluster, random: &mut Random) -> anyhow::Result<()> {
+    fn suffer(&mut self, fault: Fault, cluster: &mut Cluster, random: &mut SplitMix64) -> anyhow::Result<()> {
         let server = random.below(SERVERS as u64) as usize;
         let worker = random.below(self.workers.len() as u64) as usize;
         let lose_server = |cluster: &mut Cluster, silence, crew: &mut Self| {

@@ -4,7 +4,7 @@ use anyhow::{Context, ensure};
 use codec::{BatchRows, BytesDecoder, BytesEncoder, Meter, Pipeline, ValueCodec, ValueEncoder, ValueFormat, keys};
 use slackwater::Position;
 
-use types::Random;
+use types::SplitMix64;
 
 /// As wide as a row of a first layer on 28 × 28 images: pixels and a bias.
 const WIDTH: usize = 785;
@@ -23,7 +23,7 @@ impl Input {
     /// Whole rows of f32, so many MiB; and as many keys as there are values.
     pub(crate) fn new(mib: usize) -> Self {
         let count = (mib << 20) / 4 / WIDTH * WIDTH;
-        let mut random = Random::new(1);
+        let mut random = SplitMix64::new(1);
         let mut unit = || random.unit() as f32;
         let gradients: Vec<f32> = (0..count).map(|_| (unit() + unit() + unit() - 1.5) * unit().powi(4)).collect();
         let mostly_zeros = gradients.iter().map(|value| if unit() < 0.1 { *value } else { 0.0 }).collect();

@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use super::logistic::{evaluate, sigmoid};
-use types::Random;
+use types::SplitMix64;
 
 /// A row has a number of distinct features in this range, its end included.
 const ROW_FEATURES: (u64, u64) = (15, 25);
@@ -36,7 +36,7 @@ impl Clicks {
     pub(crate) fn generate(seed: u64, rows: usize, features: usize) -> Self {
         assert!(rows > 0 && features >= 100, "a data set needs rows, and at least 100 features");
         assert!(u32::try_from(rows * ROW_FEATURES.1 as usize).is_ok(), "a data set has at most 171 million rows");
-        let mut random = Random::new(seed);
+        let mut random = SplitMix64::new(seed);
         let (offsets, features_of_rows) = draw_rows(&mut random, rows, features);
         let mut clicks = Self { offsets, features: features_of_rows, labels: Vec::new(), true_weights: Vec::new() };
         clicks.true_weights = clicks.calibrated_weights(&mut random, features);
@@ -90,7 +90,7 @@ impl Clicks {
     ///
     /// A mean other than zero stands in for an intercept, which a learner without one could not
     /// represent.
-    fn calibrated_weights(&self, random: &mut Random, features: usize) -> Vec<f32> {
+    fn calibrated_weights(&self, random: &mut SplitMix64, features: usize) -> Vec<f32> {
         let normal: Vec<f32> = (0..features).map(|_| random.normal() as f32).collect();
         let sample: Vec<(f64, f64)> = (0..self.rows().min(5_000))
             .map(|row| (self.score(row, &normal), self.features_of(row).len() as f64))
@@ -107,7 +107,7 @@ impl Clicks {
 }
 
 /// Offsets and features of rows whose features are distinct and Zipf-distributed.
-fn draw_rows(random: &mut Random, rows: usize, features: usize) -> (Vec<u32>, Vec<u32>) {
+fn draw_rows(random: &mut SplitMix64, rows: usize, features: usize) -> (Vec<u32>, Vec<u32>) {
     // Ranks are dealt out at random, so that the frequent features do not all lie in the first
     // server's range.
     let mut feature_of_rank: Vec<u32> = (0..features as u32).collect();
@@ -160,7 +160,7 @@ impl Zipf {
         total / slices as u64 + 1
     }
 
-    fn rank(&self, random: &mut Random) -> usize {
+    fn rank(&self, random: &mut SplitMix64) -> usize {
         let total = self.below[self.below.len() - 1];
         let draw = random.below(total);
         let mut rank = self.guide[(draw / Self::slice(total, self.below.len())) as usize] as usize;
@@ -227,7 +227,7 @@ mod tests {
     #[test]
     fn ranks_are_drawn_as_often_as_zipf_says() {
         let zipf = Zipf::new(1000);
-        let mut random = Random::new(4);
+        let mut random = SplitMix64::new(4);
         let mut counts = vec![0u32; 1000];
         for _ in 0..200_000 {
             counts[zipf.rank(&mut random)] += 1;

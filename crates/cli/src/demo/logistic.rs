@@ -139,7 +139,7 @@ impl Minibatch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use types::Random;
+    use types::SplitMix64;
 
     #[test]
     fn log_loss_is_minus_the_logarithm_of_the_probability_and_stays_finite() {
@@ -181,7 +181,7 @@ mod tests {
         };
         let ascending = read(&batch);
         let mut order = batch.keys().to_vec();
-        Random::new(7).shuffle(&mut order);
+        SplitMix64::new(7).shuffle(&mut order);
         batch.arrange(order.iter().copied(), &mut places);
         assert_eq!(batch.keys(), order);
         assert_eq!(read(&batch), ascending);
@@ -191,7 +191,7 @@ mod tests {
     fn the_gradient_is_the_slope_of_the_mean_loss() {
         let clicks = Clicks::generate(6, 40, 200);
         let batch = Minibatch::gather(&clicks, 0..40, &mut Places::new(clicks.features()));
-        let mut random = Random::new(6);
+        let mut random = SplitMix64::new(6);
         let mut weights: Vec<f32> = batch.keys().iter().map(|_| random.normal() as f32 * 0.2).collect();
         let (mut gradient, mut ignored) = (Vec::new(), Vec::new());
         batch.gradient(&weights, &mut gradient);

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use types::Random;
+use types::SplitMix64;
 
 /// Who is slow when: in each clock one worker, drawn at random, takes `factor` times as long as the
 /// others.
@@ -21,7 +21,7 @@ pub(crate) struct Schedule {
 impl Schedule {
     /// Draws a schedule.
     pub(crate) fn random(seed: u64, workers: usize, clocks: usize, base: Duration, factor: u32) -> Self {
-        let mut random = Random::new(seed);
+        let mut random = SplitMix64::new(seed);
         let slowed = (0..clocks).map(|_| random.below(workers as u64) as usize).collect();
         Self { workers, base, factor, slowed }
     }
