@@ -62,7 +62,7 @@ impl LeaseOrder {
         lease.checked_div(self.ranges).unwrap_or(0)
     }
 
-    /// The piece of the input that `lease` is, from 0.
+    /// The range of the input that `lease` is, from 0.
     #[must_use]
     pub fn range(self, lease: u64) -> u64 {
         lease.checked_rem(self.ranges).unwrap_or(0)
