@@ -22,16 +22,16 @@ use wire::{CodecPipeline, Delta, Frame, KeyPart, Message, Payload, READ_WHOLE, S
 const HISTORY_BYTES: usize = 64 << 10;
 /// What a delta costs beside its bytes.
 const DELTA_COST: usize = 128;
-/// Rows that are still lagging something and go along even where nothing else has changed.
+/// How many lagging rows go along with a delta, even where nothing else has changed.
 const LAGGING_ROWS: usize = 64;
-/// A row is lagging something where readers lack more than this share of its largest number.
+/// A row is lagging where readers lack more than this share of its largest number.
 const LAGGING_SHARE: f32 = 1.0 / 512.0;
 
 /// One delta, as it is sent to every reader that asks for it.
 #[derive(Clone)]
 struct NumberedDelta {
     number: u64,
-    /// On the last piece of a move of the frontier: where to.
+    /// On the last delta of a move of the frontier: where to.
     reaches: Option<Clock>,
     keys: KeyPart,
     values: Payload,
@@ -51,7 +51,8 @@ pub(crate) struct DeltaLog {
     max_rows: usize,
     encoder: PayloadEncoder,
     decoder: PayloadDecoder,
-    /// Which incarnation of the copies this is. A new one makes all of them worthless.
+    /// Which sequence of deltas this is. When a new one begins, readers have to read their rows
+    /// anew.
     sequence: u64,
     /// Of rows that are published, whatever the table's shape.
     shape: TableShape,
@@ -110,7 +111,7 @@ impl DeltaLog {
         })
     }
 
-    /// Copies start over: everything has to be read anew.
+    /// Begins a new sequence: readers have to read their rows anew.
     fn start_over(&mut self) {
         self.sequence += 1;
         self.index = Index::new(self.shape, PositionRange::ALL);
@@ -122,7 +123,8 @@ impl DeltaLog {
         self.history_bytes = 0;
     }
 
-    /// As the shard of another server did: no sequence has a number that it may have had there.
+    /// Begins a new sequence under a plan. Its number differs from all that another server may have
+    /// used for this shard.
     pub fn start_over_at(&mut self, plan: PlanNumber) {
         self.sequence = plan.0 << 32;
         self.start_over();
@@ -289,7 +291,7 @@ impl DeltaLog {
         }
     }
 
-    /// What was encoded since the last time belongs together, and takes copies to this frontier.
+    /// The deltas encoded since the last call belong together, and bring readers to this frontier.
     fn reach(&mut self, frontier: Clock) {
         if let Some(last) = self.history.back_mut() {
             last.reaches = Some(last.reaches.unwrap_or(frontier));
@@ -363,7 +365,7 @@ mod tests {
         DeltaLog::new(&spec, &codecs, 1, 7, Stopwatch::default()).expect("lossy")
     }
 
-    /// Deltas are decoded as a reader does.
+    /// Decodes deltas as a reader does.
     fn replay(delta_log: &DeltaLog, from: u64, copy: &mut BTreeMap<u64, Vec<f32>>) -> bool {
         let Some(peers) = delta_log.after(from) else { return false };
         for entry in peers {
