@@ -12,7 +12,7 @@ use update::Updaters;
 use wire::{Control, Frame, Head, Message, Pool};
 
 fn run(input: &mut Unstructured) -> Result<()> {
-    // Alone, or the head of a chain, or a copy, or one that is filled.
+    // Alone, or the head of a chain, or another replica, or one that is being backfilled.
     let plan = if input.arbitrary()? { plan() } else { any_plan(input)? };
     let lease = if input.arbitrary()? { Some(Span::from_secs(5)) } else { None };
     let mut server = Server::new(SERVER, plan, Updaters::builtin(), Pool::new()).leased(lease);

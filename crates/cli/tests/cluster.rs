@@ -60,7 +60,7 @@ fn servers_that_are_killed_take_nothing_with_them() {
         first.hear("that server 1 is lost", |said| said.contains("server 1").then_some(()));
         let mut fourth = server(&coordinator_address, "server 3", &[way]);
         fourth.hear("that it serves", |said| said.contains("serving").then_some(()));
-        // Until what was lost has copies again.
+        // Until every shard has its replicas again.
         first.hear("that everything has its replicas", |said| said.contains("has its replicas").then_some(()));
         check_status(&coordinator_address);
         third.kill();
