@@ -32,7 +32,8 @@ fn check_status(coordinator_address: &str) {
     for (node, expected) in expected {
         assert_eq!(standing(node).as_deref(), Some(expected), "{node} in {status}");
     }
-    let whole = status["chains"].as_array().unwrap().iter().all(|chain| chain["whole"].as_array().unwrap().len() == 2);
+    let whole =
+        status["chains"].as_array().unwrap().iter().all(|chain| chain["replicas"].as_array().unwrap().len() == 2);
     assert!(whole && status["shards"] == 12 && status["tables"][0]["name"] == "counts", "{status}");
     let mut text = start("status", &["status", &coordinator_address]);
     assert!(text.end() && text.stdout().contains("lost: its process has ended"), "{}", text.stdout());
