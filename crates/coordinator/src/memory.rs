@@ -2,8 +2,8 @@
 //! that it can find out by itself.
 //!
 //! What is not kept: when a node was last heard of, who has adopted the plan, who was told of it
-//! and which replicas are whole. A successor takes everybody to be about to call, says the plan
-//! again to all, and is told the rest again by those who wait for an answer.
+//! and which replicas are backfilled. A successor takes everybody to be about to call, says the
+//! plan again to all, and is told the rest again by those who wait for an answer.
 
 #[cfg(test)]
 #[allow(clippy::wildcard_enum_match_arm, reason = "a test looks for one message among others")]

@@ -37,7 +37,7 @@ pub struct OrderIndex(pub u64);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseOrder {
-    /// Pieces that the input is cut into.
+    /// Ranges that the input is cut into.
     pub ranges: u64,
     /// The seed of the order, where it is not the leases' own.
     pub shuffle: Option<u64>,

@@ -1,4 +1,4 @@
-//! The delta log: numbered, lossily encoded differences that readers add to their copies of rows.
+//! The delta log: numbered, lossily encoded differences that readers add to their cached rows.
 //!
 //! Used where a lossy codec shrinks what is read. Weights themselves are never encoded. When the
 //! frontier moves, the change of each published row since the last delta is encoded once for all
@@ -202,8 +202,8 @@ impl DeltaLog {
             .extend(positions.iter().zip(places).filter(|(_, place)| *place != ABSENT).map(|(position, _)| position));
     }
 
-    /// Rows whose difference is to be sent now: those that changed, and as many of those that are
-    /// still lagging something.
+    /// Rows whose difference is to be sent now: those that changed, and as many of the lagging
+    /// ones.
     fn take_changed(&mut self) -> Vec<u64> {
         let mut changed = std::mem::take(&mut self.changed);
         for _ in 0..changed.len().max(LAGGING_ROWS) {

@@ -81,8 +81,8 @@ impl Frontier {
         self.settle()
     }
 
-    /// The frontier waits for `worker`, who is new, from now on, and no longer for whoever sat
-    /// there.
+    /// The frontier waits for the new incarnation of `worker` from now on, and no longer for the
+    /// one before.
     pub fn enter(&mut self, worker: WorkerId) {
         let rank = worker.0 as usize;
         if self.workers.len() <= rank {
