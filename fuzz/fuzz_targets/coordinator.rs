@@ -69,7 +69,7 @@ fn run(input: &mut Unstructured) -> Result<()> {
             }
             let _ = inputs::bytes_of(&frame);
         }
-        assert!(!coordinator.has_begun() || coordinator.missing().is_none(), "begun, and a seat is empty");
+        assert!(!coordinator.has_begun() || coordinator.missing().is_none(), "begun, and a place is empty");
     }
     let _ = (coordinator.is_finished(), coordinator.lost());
     Ok(())

@@ -1,5 +1,5 @@
-//! Whatever a registry or a manifest says of leases, it is refused or a allocator that works and
-//! ends.
+//! Whatever a registry or a manifest says of leases, it is refused, or it is an allocator that
+//! works and ends.
 #![no_main]
 
 use inputs::number;
@@ -12,7 +12,7 @@ use wire::{Field, Reader};
 /// Leases of a run that is played to its end.
 const FEW: u64 = 1000;
 
-/// A allocator that has been through something, as bytes.
+/// An allocator that has been through something, as bytes.
 fn bytes_of_a_run(input: &mut Unstructured) -> Result<Vec<u8>> {
     let shuffle = if input.arbitrary()? { Some(number(input)?) } else { None };
     let terms =

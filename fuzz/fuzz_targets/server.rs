@@ -11,7 +11,7 @@ use types::{NodeId, Source, Span, TableId, Time};
 use update::Updaters;
 
 fn run(input: &mut Unstructured) -> Result<()> {
-    // Alone, or the head of a chain, or a copy, or one that is filled.
+    // Alone, or the head of a chain, or another replica, or one that is being backfilled.
     let plan = if input.arbitrary()? { plan() } else { any_plan(input)? };
     let lease = if input.arbitrary()? { Some(Span::from_secs(5)) } else { None };
     let mut server = Server::new(SERVER, plan, Updaters::builtin(), Pool::new()).leased(lease);

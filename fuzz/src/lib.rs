@@ -27,7 +27,8 @@ pub fn plan() -> Plan {
     Plan::first(2, vec![Source(1), Source(2)])
 }
 
-/// As [`plan`], with slices that others hold copies of, or fill, or that nobody holds.
+/// As [`plan`], with shards that have several replicas, or are being backfilled, or that nobody
+/// holds.
 pub fn any_plan(input: &mut Unstructured) -> Result<Plan> {
     let server = |input: &mut Unstructured| input.int_in_range(0..=2u32);
     let chain = |input: &mut Unstructured| Ok(Chain { replicas: many(input, server)?, backfilling: many(input, server)? });

@@ -108,7 +108,7 @@ def init(
     A worker that ends by an exception, or leaves the ``with`` block by ``sys.exit`` with a status other than 0, has failed, and the others are told so. Without the block a program that
     calls ``sys.exit(3)`` is taken for one that has finished: Python does not say how a process ends.
 
-    ``failure timeout`` is for how many seconds (10, if nothing is said) a process may be silent before it counts as lost; ``join_limit`` how long to wait for everybody.
+    ``failure_timeout`` is for how many seconds (10, if nothing is said) a process may be silent before it counts as lost; ``join_limit`` how long to wait for everybody.
 
     >>> import slackwater
     >>> run = slackwater.init()
@@ -297,9 +297,9 @@ def launch(
     cannot be sent to a fresh process, this one is forked, which works as long as it is in no run itself. A forked process has none of the threads that
     PyTorch computes with, and would wait for them: PyTorch computes with one thread there.
 
-    * ``replicas``: how many servers hold each part of every table. With 2, the run goes on without a worker, or a server, that is lost; what a lost worker would have
+    * ``replicas``: how many servers hold each shard of every table. With 2, the run goes on without a worker, or a server, that is lost; what a lost worker would have
       returned is then None. Without, a failure of any ends them all, and is raised here.
-    * ``failure timeout``: for how many seconds a process may be silent before it counts as lost.
+    * ``failure_timeout``: for how many seconds a process may be silent before it counts as lost.
     * ``shared_memory``: False has the processes talk over TCP, as those of different hosts do.
 
     The processes end with the one that launched them, however that ends.

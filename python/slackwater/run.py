@@ -45,7 +45,7 @@ def main() -> int:
     )
     parser.add_argument("--workers", "--nproc-per-node", "--nproc_per_node", type=at_least_one, default=4)
     parser.add_argument("--servers", type=at_least_one, default=2)
-    parser.add_argument("--replicas", type=at_least_one, help="let processes be lost: how many servers hold each part of every table")
+    parser.add_argument("--replicas", type=at_least_one, help="let processes be lost: how many servers hold each shard of every table")
     parser.add_argument("--failure-timeout", type=seconds, default=10.0, help="after how many silent seconds a process counts as lost")
     parser.add_argument("--tcp", action="store_true", help="talk over TCP, as processes of different hosts do")
     parser.add_argument("--standalone", action="store_true", help="as torchrun has it, and so is every run")

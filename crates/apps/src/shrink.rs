@@ -12,9 +12,9 @@ pub fn can_shrink_reads(spec: &TableSpec) -> bool {
     spec.consistency.bound().is_some() && !matches!(spec.updater, UpdaterSpec::Ftrl { .. })
 }
 
-/// The table with these codecs. Lossy ones downward send what each clock changes, for copies to add
-/// up: contributions then meet by clock. Where that cannot be, what is read is shrunk by the exact
-/// ones alone.
+/// The table with these codecs. Lossy ones downward send what each clock changes, for caches to add
+/// up: contributions are then combined by clock. Where that cannot be, what is read is shrunk by
+/// the exact ones alone.
 #[must_use]
 pub fn shrunk(spec: TableSpec, codecs: &Codecs) -> TableSpec {
     if !is_lossy(&codecs.down) {

@@ -17,8 +17,8 @@ use crate::logs::Form;
 use crate::process::{Limits, Program, same_host_parser};
 use crate::{replay, train};
 
-/// After a child has died the others get this long beyond their own failure timeout: the
-/// coordinator stays a while to tell all.
+/// After a child has died, the others get this long beyond the failure timeout: the coordinator
+/// stays a while to tell all.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// The settings of `launch`.
@@ -30,9 +30,9 @@ pub(crate) struct LaunchOptions {
     /// How many worker processes to start.
     #[arg(long, value_name = "COUNT", default_value_t = 4, value_parser = value_parser!(u32).range(1..=256))]
     workers: u32,
-    /// Let processes come and go: how many servers hold each part of every table. With 2 or more, a
-    /// server that dies takes nothing with it. Another is started in its place, and so it is for a
-    /// worker of `train`; other programs do without. A process of its own coordinates, and must
+    /// Let processes come and go: how many servers hold each shard of every table. With 2 or more,
+    /// a server that dies takes nothing with it. Another is started in its place, and so it is for
+    /// a worker of `train`; other programs do without. A process of its own coordinates, and must
     /// live.
     #[arg(long, value_name = "COUNT", value_parser = value_parser!(u32).range(1..=16))]
     replicas: Option<u32>,

@@ -120,13 +120,13 @@ pub(crate) struct ServerOptions {
     /// How many workers the run has.
     #[arg(long, value_name = "COUNT", requires = "coordinate", value_parser = value_parser!(u32).range(1..))]
     workers: Option<u32>,
-    /// Let nodes come and go: how many servers hold each part of every table. With 2 or more,
-    /// servers that are lost are done without; what they held is filled into others. Servers that
-    /// are started later join the run.
+    /// Let nodes come and go: how many servers hold each shard of every table. With 2 or more, the
+    /// run goes on without servers that are lost, and other servers are backfilled with their
+    /// shards. Servers that are started later join the run.
     #[arg(long, value_name = "COUNT", requires = "coordinate", value_parser = value_parser!(u32).range(1..=16))]
     replicas: Option<u32>,
-    /// Into how many parts tables are cut for each server of the beginning: what can be moved by
-    /// itself.
+    /// How many shards each table is cut into, for each server that the run begins with. A shard is
+    /// the unit that can be moved.
     #[arg(long, value_name = "COUNT", requires = "replicas", default_value_t = 8, value_parser = value_parser!(u32).range(1..=1024))]
     shards_per_server: u32,
     /// Serve metrics of the servers here, at this port + the --place of the first; port 0 is any

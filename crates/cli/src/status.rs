@@ -121,7 +121,7 @@ fn as_text(status: &Status) -> String {
     let short = status.plan.chains.iter().filter(|chain| chain.replicas.len() < status.replicas as usize).count();
     if short > 0 {
         line(format!(
-            "  {short} shards have fewer replicas than they should; start more servers, or wait until they are filled"
+            "  {short} shards have fewer replicas than they should; start more servers, or wait for the backfill to end"
         ));
     }
     for known in &status.members {

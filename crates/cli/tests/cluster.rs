@@ -32,7 +32,8 @@ fn check_status(coordinator_address: &str) {
     for (node, expected) in expected {
         assert_eq!(standing(node).as_deref(), Some(expected), "{node} in {status}");
     }
-    let whole = status["chains"].as_array().unwrap().iter().all(|chain| chain["whole"].as_array().unwrap().len() == 2);
+    let whole =
+        status["chains"].as_array().unwrap().iter().all(|chain| chain["replicas"].as_array().unwrap().len() == 2);
     assert!(whole && status["shards"] == 12 && status["tables"][0]["name"] == "counts", "{status}");
     let mut text = start("status", &["status", &coordinator_address]);
     assert!(text.end() && text.stdout().contains("lost: its process has ended"), "{}", text.stdout());
@@ -60,7 +61,7 @@ fn servers_that_are_killed_take_nothing_with_them() {
         first.hear("that server 1 is lost", |said| said.contains("server 1").then_some(()));
         let mut fourth = server(&coordinator_address, "server 3", &[way]);
         fourth.hear("that it serves", |said| said.contains("serving").then_some(()));
-        // Until what was lost has copies again.
+        // Until every shard has its replicas again.
         first.hear("that everything has its replicas", |said| said.contains("has its replicas").then_some(()));
         check_status(&coordinator_address);
         third.kill();

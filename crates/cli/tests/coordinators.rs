@@ -25,8 +25,8 @@ struct Run {
 }
 
 impl Run {
-    /// Begins: two coordinators, of which the first leads, two servers with two copies, and two
-    /// workers.
+    /// Begins: two coordinators, of which the first leads, two servers that each hold a replica of
+    /// everything, and two workers.
     fn begin(etcd: &Etcd) -> Self {
         let coordinator_address = [free_address(), free_address()].join(",");
         let registry = format!("etcd://{}/jobs/counting", etcd.endpoint());
@@ -151,7 +151,7 @@ fn a_run_waits_for_etcd_says_so_and_loses_nothing() {
     assert!(before.iter().zip(&leased).all(|(before, after)| after - before <= 1), "{before:?} {leased:?}");
     etcd.restart();
     println!("from the return of etcd to 50 more pushes: {:?}", run.go_on(50));
-    // Held up and not killed, for less than anybody's failure timeout: nobody notices.
+    // Held up and not killed, for less than the failure timeout: nobody notices.
     etcd.stop();
     run.go_on(5);
     etcd.go_on();

@@ -25,7 +25,7 @@ fn servers_that_are_told_to_leave_hand_over_what_they_hold() {
     let workers = Workers::start(&coordinator_address, 2);
     workers.go_on(20, || coordinator.stderr());
     // Before the second one leaves another comes: there are always two servers that stay, for two
-    // copies.
+    // replicas.
     for signal in [Signal::TERM, Signal::USR1] {
         let mut leaves = servers.remove(0);
         let told = Instant::now();

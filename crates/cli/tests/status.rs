@@ -92,7 +92,7 @@ fn a_worker_that_is_held_up_is_named_and_every_time_out_says_why() {
     let said = workers[1].stderr();
     let rank = said.split("node=\"worker ").nth(1).and_then(|rest| rest.split('"').next()).expect("it says its rank");
     let held_up = format!("worker {rank}");
-    // Stopped for less than anybody's failure timeout, it is named, and not lost.
+    // A worker that is stopped for less than the failure timeout is named, and not lost.
     workers[1].signal(Signal::STOP);
     let waits = status_when(&coordinator_address, "that it is waited for", |status| {
         let silent = member(status, &held_up)[0]["silent_s"].as_f64() > Some(1.0);

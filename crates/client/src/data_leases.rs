@@ -1,4 +1,4 @@
-//! Data leases: input that workers take piece by piece, so that each example counts once whoever
+//! Data leases: input that workers take range by range, so that each example counts once whoever
 //! comes and goes.
 
 use crate::session::SessionState;

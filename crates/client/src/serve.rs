@@ -35,8 +35,8 @@ pub struct Serve {
     pub threads: u32,
     /// Given a size, the coordinator of such a run is here too, at its address.
     pub coordinate: Option<RunSize>,
-    /// Whether nodes may come and go in the run that is coordinated here, and how many copies there
-    /// are of what servers hold.
+    /// Whether nodes may come and go in the run that is coordinated here, and how many replicas
+    /// each shard has.
     pub membership: Membership,
     /// Whether the coordinator that is here is one of several, and where they find out which of
     /// them leads.

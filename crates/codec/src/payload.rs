@@ -151,8 +151,8 @@ impl PayloadEncoder {
     }
 
     /// Encodes `values`, the raw numbers of `rows`. `None` where they had better go as they are:
-    /// the pipeline leaves values alone, or makes them no shorter. Where error feedback owes
-    /// something of these rows, it is then added: see [`PayloadEncoder::with_residuals`].
+    /// the pipeline leaves values alone, or makes them no shorter. Where error feedback has a
+    /// residual of these rows, it is then added: see [`PayloadEncoder::with_residuals`].
     pub fn encode(&mut self, rows: BatchRows<'_>, values: &[u8]) -> Option<(Vec<u8>, Formats)> {
         let before = self.meter;
         let values = placed(values);

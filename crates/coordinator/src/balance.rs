@@ -59,8 +59,8 @@ impl ShardLayout<'_> {
         loads
     }
 
-    /// Fills new replicas where fewer servers that stay hold a shard than should, the largest
-    /// shards first. Returns whether anything changed.
+    /// Places new replicas, to be backfilled, where too few of the servers that stay hold a shard.
+    /// The largest shards go first. Returns whether anything changed.
     pub fn repair(&mut self) -> bool {
         let mut loads = self.loads();
         let mut shards: Vec<usize> = (0..self.chains.len()).collect();
@@ -87,7 +87,7 @@ impl ShardLayout<'_> {
         changed
     }
 
-    /// Servers that leave let go of a shard that enough others hold all of.
+    /// Servers that leave let go of a shard once enough others hold all of it.
     fn let_go(&mut self, shard: usize) -> bool {
         let wanted = self.wanted();
         let staying = self.chains[shard].replicas.iter().filter(|server| self.stays(**server)).count();
@@ -99,8 +99,9 @@ impl ShardLayout<'_> {
         true
     }
 
-    /// A replica is whole: it stands behind the tail, which it was filled from, for whoever comes
-    /// before has whatever those after it have. Whoever is to be replaced by it lets go.
+    /// A replica is backfilled: it becomes the tail, behind the one that backfilled it, because
+    /// every replica holds everything its successors hold. The server that it replaces lets go of
+    /// the shard.
     pub fn complete(&mut self, shard: usize, server: u32) {
         self.chains[shard].backfilling.retain(|member| *member != server);
         self.chains[shard].replicas.push(server);
@@ -116,8 +117,8 @@ impl ShardLayout<'_> {
         }
     }
 
-    /// Servers that have less than their share are filled with it, of the shards that they prefer
-    /// among those of servers that have more. Returns whether anything changed.
+    /// Servers that hold less than their share get new replicas, of the shards that they prefer
+    /// among those of servers that hold more. Returns whether anything changed.
     pub fn share_out(&mut self) -> bool {
         let mut loads = self.loads();
         let share = loads.values().sum::<u64>() / (loads.len() as u64).max(1);

@@ -3,8 +3,8 @@
 //! A server may forget what its shards hold of a lease when nobody will push of it again: when it
 //! is committed, in a clock that the frontier has passed (so that no checkpoint to come calls it
 //! open), and when every server goes by a plan without those who held it before and were lost. So
-//! servers are told one place at a time, in times without changes of the plan, until all have
-//! answered.
+//! servers are told one place of the lease order at a time, in times without changes of the plan,
+//! until all have answered.
 //!
 //! A run that goes on from a checkpoint knows its data sets before anybody asks for them, under the
 //! numbers that they had: by those, shards know what they hold. Whoever opens one first may ask for

@@ -45,13 +45,13 @@ pub enum Membership {
     /// Those it begins with: the loss of any of them ends it.
     #[default]
     Static,
-    /// Nodes come and go: one that is lost is done without, if there are replicas of what it held,
-    /// and one that comes later takes part from where the others are.
+    /// Nodes come and go: the run goes on without a lost node if there are replicas of its shards,
+    /// and a node that joins later starts where the others are.
     Elastic {
         /// How many servers hold each shard of a table.
         replicas: u32,
-        /// Into how many shards tables are cut for each server of the beginning: what can be moved
-        /// by itself.
+        /// How many shards each table is cut into, for each server that the run begins with. A
+        /// shard is the unit that can be moved.
         shards_per_server: u32,
     },
 }
@@ -77,7 +77,7 @@ pub struct Coordinator {
     answers: Measured,
     members: BTreeMap<NodeId, MemberRecord>,
     tokens: BTreeMap<u64, NodeId>,
-    /// Seats given so far: the last source.
+    /// Places given so far: the last source.
     given: u64,
     begun: bool,
     /// The last that was made.
@@ -88,13 +88,13 @@ pub struct Coordinator {
     changed: bool,
     /// Until all servers go by it.
     adoption: Option<Adoption>,
-    /// Replicas that are whole by the plan in force, by shard and server: of which tables.
+    /// By shard and server: the tables of which that replica is backfilled, by the plan in force.
     filled: BTreeMap<(u32, u32), BTreeSet<TableId>>,
     /// Workers that have not said that they do.
     untold: BTreeSet<NodeId>,
-    /// Bytes of each shard, as those who answer for it say.
+    /// Bytes of each shard, as its head reports them.
     bytes: Vec<u64>,
-    /// When they were last brought together where they had grown apart, or the run began.
+    /// When shards were last moved because servers held uneven amounts, or when the run began.
     leveled: Time,
     tables: BTreeMap<String, Table>,
     /// Tables that are asked for while a plan is on its way, and by whom.
@@ -205,8 +205,8 @@ impl Coordinator {
         let Message::Control(control) = frame.message else { return };
         self.now = now;
         if let Some(member) = self.members.get_mut(&from) {
-            // A process that lost its member to another still goes by the member's name, but not by
-            // its source.
+            // A process whose place was given to another still uses the name of that place, but has
+            // another source.
             if matches!(from, NodeId::Worker(_)) && frame.head.source != member.source {
                 return;
             }

@@ -1,4 +1,4 @@
-//! Who sits where, and when the run begins.
+//! Membership: which node has which place, and when the run begins.
 
 use super::memory::MOST_NODES;
 use super::{Coordinator, Membership, MembershipEvent};
@@ -7,7 +7,8 @@ use wire::{Control, Frame, Head, Message, NodeReport, NodeRole, Outbox};
 
 pub(super) struct MemberRecord {
     pub address: String,
-    /// The incarnation that sits here. Every member that is given has one of its own, for ever.
+    /// The incarnation that has this place. Each time a place is given, its source is new, and is
+    /// never used again.
     pub source: Source,
     /// Whether the node has spoken under the name it was given.
     pub ready: bool,
@@ -45,7 +46,7 @@ impl MemberRecord {
         }
     }
 
-    /// Whether whoever sits here is in the run, and has been told to begin.
+    /// Whether the node that has this place is in the run, and has been told to begin.
     pub fn takes_part(&self) -> bool {
         !self.gone && self.since.is_some()
     }

@@ -2,8 +2,8 @@
 //! that it can find out by itself.
 //!
 //! What is not kept: when a node was last heard of, who has adopted the plan, who was told of it
-//! and which replicas are whole. A successor takes everybody to be about to call, says the plan
-//! again to all, and is told the rest again by those who wait for an answer.
+//! and which replicas are backfilled. A successor takes everybody to be about to call, says the
+//! plan again to all, and is told the rest again by those who wait for an answer.
 
 #[cfg(test)]
 #[allow(clippy::wildcard_enum_match_arm, reason = "a test looks for one message among others")]
@@ -193,8 +193,8 @@ impl Coordinator {
         let sources: BTreeSet<Source> = self.members.values().map(|member| member.source).collect();
         let demands: [(bool, &str); 9] = [
             (self.members.keys().all(is_name), "a member without a name"),
-            (self.tokens.values().all(is_kept), "a process without a member"),
-            (sources.len() == self.members.len(), "an incarnation that sits twice"),
+            (self.tokens.values().all(is_kept), "a process without a place"),
+            (sources.len() == self.members.len(), "an incarnation with two places"),
             (sources.last().is_none_or(|last| last.0 <= self.given), "an incarnation that was never given"),
             (self.chains.iter().chain(&self.plan.chains).all(is_small), "a server without a name"),
             (self.plan.workers.len() <= MOST_NODES as usize, "too many workers"),

@@ -49,12 +49,12 @@ impl Coordinator {
         self.touched |= self.changed;
     }
 
-    /// Whether there is another whole copy of everything that a server holds.
+    /// Whether every shard that a server holds has a complete replica on another server.
     pub(super) fn has_replicas(&self, server: u32) -> bool {
         self.chains.iter().all(|chain| chain.replicas.iter().any(|member| *member != server))
     }
 
-    /// A server is gone: its shards are their other replicas'.
+    /// A server is gone: the other replicas of its shards take over.
     pub(super) fn remove_server(&mut self, server: u32) {
         for chain in &mut self.chains {
             chain.replicas.retain(|member| *member != server);
@@ -67,7 +67,7 @@ impl Coordinator {
         self.repair();
     }
 
-    /// Says so when everything has as many replicas as it should, and had not.
+    /// Reports it when every shard has all of its replicas again.
     fn note_replicas(&mut self) {
         let replicas = self.replicas();
         let whole = self.chains.iter().all(|chain| chain.replicas.len() >= replicas && chain.backfilling.is_empty());
@@ -78,20 +78,19 @@ impl Coordinator {
         self.is_whole = whole;
     }
 
-    /// Fills new replicas where there are fewer than there should be and servers that could hold
-    /// them.
+    /// Places new replicas where a shard has too few and there are servers that can hold them.
     pub(super) fn repair(&mut self) {
         self.note_replicas();
         self.lay_out(|layout| layout.repair());
     }
 
-    /// A server has come: it is filled with its share.
+    /// A server has joined: it gets its share of replicas.
     pub(super) fn rebalance(&mut self) {
         self.lay_out(|layout| layout.share_out());
     }
 
-    /// A server says how many bytes the shards have that it answers for. Where servers have come to
-    /// hold far more than others, some of it is moved, in times in which nothing else is.
+    /// A server reports the bytes of the shards that it answers for. Where some servers hold far
+    /// more than others, shards are moved, but only while nothing else moves.
     pub(super) fn heard_bytes(&mut self, shards: &[(ShardId, u64)]) {
         self.bytes.resize(self.chains.len(), 0);
         for (shard, bytes) in shards {
@@ -110,13 +109,13 @@ impl Coordinator {
         self.leveled = if self.changed { self.now } else { self.leveled };
     }
 
-    /// Whether nothing is being filled, and nobody is about to leave.
+    /// Whether no replica is being backfilled, and no node is about to leave.
     fn is_settled(&self) -> bool {
         self.chains.iter().all(|chain| chain.backfilling.is_empty())
             && !self.members.values().any(|member| member.leaving && !member.gone)
     }
 
-    /// A replica holds all of a table's shard. When it does of every table, it is part of the
+    /// A replica is backfilled with one table's shard. Once it is for every table, it joins the
     /// chain.
     pub(super) fn filled(&mut self, table: TableId, shard: ShardId, server: u32, plan: PlanNumber) {
         let shards = self.chains.len();
@@ -140,8 +139,8 @@ impl Coordinator {
         });
     }
 
-    /// Replicas of shards that no table has are whole as they are. No table is made before the plan
-    /// that says so is adopted.
+    /// Replicas of shards that no table has need no backfill. No table is made before the plan that
+    /// says so is adopted.
     pub(super) fn fill_what_is_empty(&mut self) {
         let shards = self.chains.len();
         let first = self.tables.values().map(|table| table.shards(shards).1).max().unwrap_or(0);

@@ -315,7 +315,7 @@ fn what_servers_hold_unevenly_is_moved_when_it_is_worth_it_and_not_all_the_time(
     };
     // (when, who, bytes of each of its shards; shards that are on their way then)
     let cases = [
-        (1, 0, 8 << 20, 0),  // too soon: it may still be filling
+        (1, 0, 8 << 20, 0),  // too soon: its tables may still grow
         (30, 1, 8 << 20, 0), // as much as the other
         (31, 1, 100, 2),
         (32, 1, 100, 2), // on their way

@@ -1,5 +1,5 @@
-//! How long the coordinator waits for what: everything follows from one setting, failure timeout,
-//! and from what was measured.
+//! How long the coordinator waits for what: everything follows from one setting, the failure
+//! timeout, and from what was measured.
 
 use super::{Coordinator, Membership};
 use types::{Measured, NodeId, Span};
@@ -33,8 +33,8 @@ impl Coordinator {
         self.answers.limit(Span(most.0 / 10), most)
     }
 
-    /// Nodes have this long to find a successor, which they may look for elsewhere first, before
-    /// anybody's failure timeout begins.
+    /// How long nodes may take to find a new coordinator, which they may look for elsewhere first.
+    /// Their failure timeouts begin after it.
     #[must_use]
     pub fn finding(&self) -> Span {
         Span((self.failure_timeout.0 / 2).saturating_mul(3))
@@ -49,8 +49,8 @@ impl Coordinator {
         }
     }
 
-    /// A server that would leave waits this long for others to come, where fewer would be left than
-    /// there should be replicas.
+    /// How long a server that was told to leave waits for another to join, where fewer servers than
+    /// replicas would be left.
     pub(super) fn waits_for_others(&self) -> Span {
         Span(self.failure_timeout.0.saturating_mul(4))
     }

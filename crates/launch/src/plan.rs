@@ -63,8 +63,8 @@ pub struct RunPlan {
     pub servers: u32,
     /// How many workers, each a process.
     pub workers: u32,
-    /// How many servers hold each part of every table, if the run survives the loss of processes. A
-    /// process of its own then coordinates: any server may be lost.
+    /// How many servers hold each shard of every table, if the run survives the loss of processes.
+    /// A process of its own then coordinates: any server may be lost.
     pub replicas: Option<u32>,
     /// How long everybody waits for the others to join.
     pub join_limit: Duration,

@@ -5,8 +5,7 @@ use std::ops::Range;
 use wire::{Field, Reader, WireError};
 
 /// The leases that are done: all below a mark in the order of granting, and some beyond it. What a
-/// run that is
-/// [resumed](super::LeaseAllocator::resume) begins with.
+/// [resumed](super::LeaseAllocator::resume) run begins with.
 ///
 /// ```
 /// use lease::{FinishedLeases, LeaseOrder, OrderIndex};

@@ -1,5 +1,5 @@
-//! Data leases: the coordinator's allocator of which piece of the input is whose, and which are
-//! done.
+//! Data leases: the allocator by which the coordinator grants ranges of the input to workers, and
+//! its record of which are done.
 //!
 //! The input is cut into ranges. A lease is one range in one epoch, number
 //! `epoch × ranges + index`: a worker is granted some, learns from them and commits them with the

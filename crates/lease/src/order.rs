@@ -37,7 +37,7 @@ pub struct OrderIndex(pub u64);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseOrder {
-    /// Pieces that the input is cut into.
+    /// Ranges that the input is cut into.
     pub ranges: u64,
     /// The seed of the order, where it is not the leases' own.
     pub shuffle: Option<u64>,
@@ -62,7 +62,7 @@ impl LeaseOrder {
         lease.checked_div(self.ranges).unwrap_or(0)
     }
 
-    /// The piece of the input that `lease` is, from 0.
+    /// The range of the input that `lease` is, from 0.
     #[must_use]
     pub fn range(self, lease: u64) -> u64 {
         lease.checked_rem(self.ranges).unwrap_or(0)

@@ -65,7 +65,7 @@ impl Pace {
         Self { examples: 0.0, seconds: 0.0, clock: None, share: per_clock, lean: 0 }
     }
 
-    /// Counts work that ended in `clock`. WorkReport that tells nothing of speed is passed over.
+    /// Counts work that ended in `clock`. Ignores a report that says nothing about speed.
     pub fn observe(&mut self, clock: Clock, work: WorkReport) {
         if work.examples == 0 || work.busy == Span(0) {
             return;

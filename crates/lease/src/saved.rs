@@ -3,8 +3,8 @@
 use super::{FinishedLeases, GrantTerms, LeaseAllocator, ResumeError};
 use wire::{Field, LeaseTerms, Reader, WireError};
 
-/// A data set as a checkpoint knows it. Leases that are done are in every table's copies; the
-/// others run again, and shards leave out what they hold of them.
+/// A data set as a checkpoint knows it. Leases that are done are in the rows of every table; the
+/// others run again, and shards skip the parts of them that they hold.
 ///
 /// ```
 /// use lease::{FinishedLeases, SavedLeases, LeaseOrder};

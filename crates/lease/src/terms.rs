@@ -15,7 +15,7 @@ use wire::LeaseTerms;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GrantTerms {
-    /// Pieces that the input is cut into.
+    /// Ranges that the input is cut into.
     pub ranges: u64,
     /// How often each is read.
     pub epochs: u32,

@@ -58,7 +58,7 @@ pub enum SameHost {
 pub struct SocketSettings {
     /// Whether a worker's requests wait while it does not read its answers. For those who answer,
     /// and to workers alone: two nodes that both did this would wait for each other for ever, as
-    /// servers that fill each other's copies would.
+    /// servers that backfill each other's replicas would.
     pub pauses: bool,
     /// Where received payloads are put.
     pub pool: Pool,

@@ -211,8 +211,8 @@ fn both_directions_at_once_do_not_block_each_other<F: Fixture>() {
         }
         node
     };
-    // A server pauses workers that do not read; two workers never do, and two servers fill each
-    // other's copies.
+    // A server pauses workers that do not read; two workers never do, and two servers backfill each
+    // other's replicas.
     for (one, two) in [(SERVER, ONE), (ONE, TWO), (SERVER, NodeId::Server(1))] {
         let mut nodes = F::nodes(&[one, two]).into_iter();
         let (mut first, mut second) = (nodes.next().expect("one"), nodes.next().expect("two"));

@@ -15,7 +15,7 @@ const TELL_AFTER: Duration = Duration::from_secs(3);
 /// How much of the reason of a failure the others are told, in characters.
 pub(crate) const REASON_CHARS: usize = 500;
 
-/// How often a node tells the coordinator that it lives: four times in anybody's failure timeout.
+/// How often a node sends a heartbeat to the coordinator: at least four times in a failure timeout.
 pub(crate) fn heartbeat_interval(failure_timeout: Duration) -> Duration {
     (failure_timeout / 4).min(LONGEST_HEARTBEAT)
 }

@@ -17,7 +17,7 @@ use wire::{Control, Frame, Head, Message};
 const LOOK: Duration = Duration::from_millis(50);
 /// How often people are told who is missing.
 const SAY_AFTER: Duration = Duration::from_secs(5);
-/// A coordinator's lease is twice failure timeout, and a registry may round it up by this.
+/// A leader lease is twice the failure timeout, and a registry may round it up by this.
 const ROUNDED: Duration = Duration::from_secs(1);
 
 const LED: &str = "this coordinator has led for as long as it may, and waits for the registry to let one lead again";
@@ -97,7 +97,7 @@ struct Candidacy {
     /// Taken by whoever leads: one that has a recorder leads from its beginning to its end.
     recorder: Option<Recorder>,
     leading: Option<LeadingCoordinator>,
-    /// Where the one that leads is met, if that is another.
+    /// The address of the coordinator that leads, if that is another.
     leader: String,
     /// Whether the run was there before this one led: then its memory is not of a run that ended
     /// before.

@@ -32,7 +32,7 @@ pub struct JoinedRun {
     pub clock: Clock,
     /// Barriers that were passed without it.
     pub barriers: u64,
-    /// How long a server may answer after it has asked to, where others could take its shards over.
+    /// How long the serving lease of a server is, where others could take over its shards.
     pub lease: Option<Span>,
     /// What the coordinator said of the run before it said that it begins, to be handled first.
     pub early: Vec<Frame>,

@@ -204,7 +204,7 @@ impl LeadingCoordinator {
             if matches!(frame.message, Message::Control(Control::Heartbeat)) && Instant::now() < self.until {
                 transport.send(frame);
             } else {
-                // Of which number, is known when all of this turn has been taken.
+                // If this turn changes the memory, the changed memory gets the next number.
                 self.held.push_back((self.number + 1, frame));
             }
         }

@@ -70,7 +70,7 @@ pub enum CampaignOutcome {
     },
     /// Another does, or a process of the same address whose lease has not ended.
     Following {
-        /// Where that one is met.
+        /// The address of that one.
         leader: String,
     },
 }
@@ -125,7 +125,7 @@ pub trait CoordinatorRegistry: Send {
     /// could not be told, when the lease ends. One that does not lead has nothing to resign.
     fn resign(&mut self) -> Result<(), RegistryError>;
 
-    /// Where the coordinator that leads is met. Anybody may ask.
+    /// The address of the coordinator that leads. Anybody may ask.
     fn leader(&mut self, now: Instant) -> Result<Option<String>, RegistryError>;
 }
 

@@ -8,8 +8,8 @@ use std::sync::{Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Into how many slices tables are cut for each server where servers may be lost: as the command
-/// does.
+/// How many shards each table is cut into, for each server, where servers may be lost: as many as
+/// the command's default.
 const SHARDS: u32 = 8;
 
 /// How long servers that are told to end may take over it: what they say to others is said by then.

@@ -209,7 +209,7 @@ impl<T: Number> Shard<T> {
     }
 
     /// Is as it was at `clock`. Whoever took part then is forgotten, and what was held for that
-    /// clock and later ones, pieces of leases included: the plan's workers begin with that clock,
+    /// clock and later ones, parts of leases included: the plan's workers begin with that clock,
     /// and do it again.
     ///
     /// What workers had still to send is pushed once, as a contribution to that clock: so it
@@ -229,7 +229,7 @@ impl<T: Number> Shard<T> {
         let values = values.ok_or("it has not as many rows as positions")?;
         self.put_image(places, values)?;
         let (sources, ranks) = (self.sources.clone(), self.ranks.clone());
-        self.take_metadata(metadata).map_err(|error| format!("its metadata is not one: {error}"))?;
+        self.take_metadata(metadata).map_err(|error| format!("its metadata cannot be read: {error}"))?;
         (self.sources, self.ranks) = (sources, ranks);
         self.streams = self.sources.iter().map(|_| Stream::default()).collect();
         self.frontier = Frontier::starting(clock, self.sources.iter().map(Option::is_some));
@@ -248,7 +248,7 @@ impl<T: Number> Shard<T> {
         Ok(())
     }
 
-    /// Takes what workers owe to rows of this shard, all of it together.
+    /// Applies the residuals that workers have for rows of this shard, as one contribution.
     fn receive(&mut self, clock: Clock, residuals: &[ResidualRows]) -> Result<(), String> {
         let (width, range) = (self.rows.width(), self.placed.range);
         let mut rows: Vec<(u64, &[f32])> = Vec::new();

@@ -62,7 +62,7 @@ impl Field for ShardMetadata {
             leases: Field::get(input)?,
         };
         if metadata.sources.len() != metadata.streams.len() {
-            return Err(WireError::Malformed("a metadata with as many streams as it has no workers"));
+            return Err(WireError::Malformed("shard metadata whose workers and streams differ in number"));
         }
         Ok(metadata)
     }

@@ -21,7 +21,7 @@ impl<T: Number> Shard<T> {
         let bounded = self.spec.consistency.bound().is_some();
         let admitted = exact && admits(self.announced()) && (self.may_answer || !bounded);
         if !admitted && admits(self.frontier.value()) {
-            // It is only the replicas that it waits for.
+            // The read waits only for the replicas.
             self.peers.iter_mut().for_each(|peers| peers.open_batch.needed = true);
         }
         let has_own = self.streams[read.worker.0 as usize].finished() >= read.pull.after;

@@ -46,7 +46,7 @@ impl Field for ResidualRows {
             let values: Vec<f32> =
                 bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
             if !values.iter().all(|value| value.is_finite()) {
-                return Err(WireError::Malformed("something residuals that is no number"));
+                return Err(WireError::Malformed("a residual that is not a finite number"));
             }
             runs.push((first, values));
         }

@@ -67,13 +67,13 @@ pub struct Server {
     waiting: BTreeSet<(TableId, ShardId)>,
     /// The checkpoint that was last asked for: its number and its clock.
     checkpoint: Option<(u64, Clock, bool)>,
-    /// Replicas made for it that nobody has taken.
+    /// Copies made for it that nobody has taken.
     images: Vec<ShardImage>,
     /// By data set: leases that are over, which shards may forget when they come to a clock.
     forgetting: BTreeMap<u32, Forgetting>,
 }
 
-/// Leases before a place, which shards at a clock may forget.
+/// Leases before a place in the lease order, which shards may forget once they reach a clock.
 struct Forgetting {
     order: LeaseOrder,
     through: OrderIndex,
@@ -249,7 +249,7 @@ impl Server {
     /// Whether it should be told of the time soon, for something waits for that alone.
     #[must_use]
     pub fn hurries(&self) -> bool {
-        // Nobody has replicas where nobody has a lease.
+        // Only shards of servers with a serving lease have replicas.
         self.lease.is_some() && self.shards.values().any(|shard| shard.hurries())
     }
 

@@ -81,8 +81,8 @@ pub(crate) trait AnyShard: Send {
     fn marker(&mut self, head: &Head, marker: &Marker, out: &mut Outbox);
     /// A setting changes.
     fn tune(&mut self, head: &Head, tune: &Tune, out: &mut Outbox);
-    /// Takes this part in the chain of its shard by a plan; `whole` where the plan says that it
-    /// holds everything.
+    /// Takes the role that a plan gives it in the chain of its shard; `whole` where the plan says
+    /// that it holds everything.
     fn take_part(&mut self, plan: PlanNumber, role: ChainRole, whole: bool, now: Time, out: &mut Outbox);
     /// Goes by another plan: the frontier waits for those who count in it. Returns where it stands.
     fn adopt(&mut self, plan: &Plan, now: Time, out: &mut Outbox) -> Clock;
@@ -90,9 +90,9 @@ pub(crate) trait AnyShard: Send {
     fn is_head(&self) -> bool;
     /// Whether it may acknowledge and answer, as the head.
     fn answer(&mut self, may: bool, out: &mut Outbox);
-    /// What has changed at the head of the chain.
+    /// A chunk of a replication batch, or of a backfill.
     fn replica(&mut self, now: Time, head: &Head, replica: ReplicaChunk, out: &mut Outbox);
-    /// What replicas hold.
+    /// A replica acknowledges batches, or chunks of a backfill.
     fn replicated(&mut self, now: Time, head: &Head, replicated: &Replicated, out: &mut Outbox);
     /// Forgets leases of a data set that are over, if the frontier is at `clock`. Says whether it
     /// is.
@@ -102,9 +102,9 @@ pub(crate) trait AnyShard: Send {
     /// A checkpoint of this number is to hold the shard as of this clock; the last one, as it is
     /// when every worker has left.
     fn checkpoint(&mut self, number: u64, clock: Clock, last: bool);
-    /// The replica that was made for it, once, if this is for the shard to say.
+    /// The copy that was made for the checkpoint, once, if this shard is the head and may answer.
     fn take_image(&mut self) -> Option<ShardImage>;
-    /// The checkpoint whose clock has passed without a replica, and where the frontier stands.
+    /// The checkpoint whose clock has passed without a copy, and where the frontier stands.
     fn missed(&self) -> Option<(u64, Clock)>;
     /// Is as it was at the clock of a checkpoint, with the plan's workers about to begin that
     /// clock. Says in words why it cannot be. The residuals of workers are pushed to its rows, as
@@ -122,7 +122,7 @@ pub(crate) trait AnyShard: Send {
     fn tick(&mut self, now: Time, out: &mut Outbox);
     /// Workers that reads wait for here.
     fn waited_for(&self) -> Vec<WorkerId>;
-    /// Where it sends batches: after how long one is sent again, and how long they take.
+    /// Where it sends batches: the resend timeout, and the measured round trip.
     fn resends(&self) -> Option<(Span, Measured)>;
     /// What it has done so far.
     fn counts(&self) -> ShardCounts;
@@ -163,7 +163,7 @@ pub(crate) struct Shard<T: Number> {
     pub(crate) table: TableId,
     pub(crate) spec: TableSpec,
     pub(crate) plan: PlanNumber,
-    /// By rank; none where nobody sits.
+    /// By rank; none where there is no worker.
     pub(crate) sources: Vec<Option<Source>>,
     pub(crate) ranks: BTreeMap<Source, WorkerId>,
     pub(crate) rows: Rows<T>,

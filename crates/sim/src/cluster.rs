@@ -103,7 +103,7 @@ pub struct Cluster {
     serving: BTreeMap<usize, Option<Source>>,
     /// Servers that were told to leave.
     draining: BTreeSet<usize>,
-    /// Of all shards by all plans, the fewest copies.
+    /// The fewest replicas that any shard had by any plan.
     fewest_replicas: usize,
     server_inputs: Vec<Vec<(ServerInput, MachineOutput)>>,
     worker_inputs: Vec<Vec<(WorkerInput, MachineOutput)>>,
@@ -116,8 +116,8 @@ impl Cluster {
         Self::with(seed, size, faults, Membership::Static, FAILURE_TIMEOUT, None)
     }
 
-    /// One in which nodes come and go: one that is silent for `failure timeout` is done without.
-    /// Each shard has so many copies.
+    /// An elastic cluster, which nodes join and leave. It goes on without a node that is silent for
+    /// `failure_timeout`. Each shard has so many replicas.
     #[must_use]
     pub fn elastic(seed: u64, size: RunSize, faults: Faults, failure_timeout: Span, replicas: u32) -> Self {
         Self::with(seed, size, faults, Membership::Elastic { replicas, shards_per_server: 2 }, failure_timeout, None)

@@ -109,7 +109,7 @@ pub struct FaultCounts {
     pub set_back: u64,
     /// Nodes of any kind that were gone in the middle of a checkpoint.
     pub amid_checkpoint: u64,
-    /// In the middle of filling a replica.
+    /// In the middle of a backfill.
     pub amid_migration: u64,
     /// When servers were about to go by a plan without one that was lost.
     pub amid_failover: u64,

@@ -162,8 +162,8 @@ impl Sabotage {
     }
 }
 
-/// A ledger begins with the incarnations and their streams: each stream is taken to have finished
-/// one item less.
+/// Shard metadata begins with the incarnations and their streams: each stream is changed to have
+/// finished one item less.
 fn forget_last(ledger: &mut [u8]) {
     let count =
         |at: usize, bytes: &[u8]| bytes.get(at..at + 4).map_or(0, |b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]));
@@ -192,6 +192,6 @@ fn forget_last(ledger: &mut [u8]) {
 pub(crate) struct Streams {
     /// The last number sent on each stream.
     sent: BTreeMap<(u32, TableId, ShardId), u64>,
-    /// What new copies of each shard were last filled with, beside rows.
+    /// The metadata that new replicas of each shard were last backfilled with.
     metadata: BTreeMap<TableId, BTreeMap<ShardId, Vec<u8>>>,
 }

@@ -34,7 +34,7 @@ fn marked(number: NumberType) -> TableSpec {
     TableSpec::sparse("t", SIZE.workers).number(number).consistency(Consistency::slack(1))
 }
 
-/// Rows that change at clocks, with copies that steps are added to.
+/// Rows that change at clocks, with cached rows that deltas are added to.
 fn stepping(spec: TableSpec) -> TableSpec {
     spec.combine(Combine::Clock(Reduce::Sum)).cached(50)
 }
@@ -107,7 +107,8 @@ fn rounding_codecs_count_every_push_once() {
     }
 }
 
-/// Downward, copies grow by steps: they hold exactly the clocks below the one that is reported.
+/// Downward, deltas are added to cached rows, which hold exactly the clocks below the one that is
+/// reported.
 #[test]
 fn steps_keep_every_promise() {
     for (pipeline, slack) in [("bf16", 0), ("keys+bf16+lz4", 1), ("threshold=0.5+zstd", 2)] {
@@ -124,11 +125,11 @@ fn steps_keep_every_promise() {
     }
 }
 
-/// With few copies to keep, they are given up and read again now and then.
+/// A small cache gives up rows and reads them again now and then.
 #[test]
 fn steps_survive_small_caches_and_connections_that_break() {
     let spec = stepping(marked(NumberType::F32)).cached(5).codecs(Codecs::up(["keys"]).down(["bf16"]));
-    for_seeds("bf16 downward, five copies", |seed| {
+    for_seeds("bf16 downward, five cached rows", |seed| {
         let cluster = run(seed, Faults::CONNECTIONS, &spec, &marks());
         cluster.check(no_acknowledged_push_lost_or_doubled());
         cluster.check(staleness_at_most(1));
@@ -151,11 +152,11 @@ fn rounded_steps_count_every_push_once() {
             steps.set(steps.get() + (0..SIZE.workers).map(of).sum::<u64>());
             cluster
         });
-        assert!(steps.get() > 50, "{pipeline}: {} steps", steps.get());
+        assert!(steps.get() > 50, "{pipeline}: {} deltas", steps.get());
     }
 }
 
-/// Copies that may be old answer some of the pulls of a table without a bound.
+/// Cached rows that may be old answer some of the pulls of a table without a bound.
 #[test]
 fn skipped_pulls_lose_nothing() {
     let spec = TableSpec::sparse("t", SIZE.workers).number(NumberType::I64).consistency(Consistency::Unbounded);
@@ -229,13 +230,13 @@ fn bounded_bandwidth_breaks_no_promise() {
     for (what, spec, slack) in [
         ("each, slack 1", each.clone(), 1),
         ("by clock, slack 0", by_clock, 0),
-        ("each, with copies", each.clone().cached(50), 1),
+        ("each, with a cache", each.clone().cached(50), 1),
         (
-            "each, with copies kept fresh",
+            "each, with a cache kept fresh",
             each.clone().cached(50).consistency(Consistency::Bounded { slack: 1, eager: true }),
             1,
         ),
-        ("each, encoded, with copies", each.cached(50).codecs(Codecs::both(["keys", "zeros", "lz4"])), 1),
+        ("each, encoded, with a cache", each.cached(50).codecs(Codecs::both(["keys", "zeros", "lz4"])), 1),
     ] {
         for_seeds(&format!("20 kB/s, {what}"), |seed| {
             let cluster = paced(seed, &spec, &Workload { waits: 0.4, ..marks() }, &[]);

@@ -11,9 +11,8 @@ fn rows() -> TableSpec {
     elastic::rows(EVERYBODY)
 }
 
-/// A server and a worker crash, others come, and twice the coordinator is lost, for less than
-/// anybody's failure timeout or for more. Where that is while something moves, the successor finds
-/// it half moved.
+/// A server and a worker crash, others come, and twice the coordinator is lost, for less than the
+/// failure timeout or for more. If shards are moving then, the successor finds them half moved.
 fn coming_and_going(seed: u64, spec: &TableSpec, sabotage: Option<Sabotage>) -> Cluster {
     let mut cluster = Cluster::elastic(seed, SIZE, Faults::ALL, FAILURE_TIMEOUT, 2);
     sabotage.into_iter().for_each(|sabotage| cluster.sabotage(sabotage));

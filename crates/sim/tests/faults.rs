@@ -44,8 +44,8 @@ fn counts() -> TableSpec {
     TableSpec::sparse("counts", 1).number(NumberType::I64).consistency(Consistency::slack(1))
 }
 
-/// A server is cut off for longer than anybody has failure timeout, while every node goes by a
-/// clock of its own.
+/// A server is cut off for longer than the failure timeout, while every node goes by a clock of its
+/// own.
 fn cut_off_with_skew(seed: u64, skew: f64) -> Cluster {
     let mut cluster = Cluster::elastic(seed, SIZE, Faults::ALL, FAILURE_TIMEOUT, 2);
     cluster.skew_clocks(skew);
@@ -133,8 +133,8 @@ fn a_worker_that_is_cut_off_from_everybody_is_done_without_and_its_leases_count_
             let mut cluster = Cluster::elastic(seed, SIZE, Faults::ALL, FAILURE_TIMEOUT, 2);
             let lessons = learns(&mut cluster, &spec, SIZE.workers);
             let mut random = Xoshiro256::new(seed ^ 0x0FF);
-            // For longer than anybody's failure timeout, or for less: then it goes on as if nothing
-            // had been.
+            // For longer than the failure timeout, or for less: then it goes on as if nothing had
+            // happened.
             let length = Span(if random.chance(0.7) { 1_500_000_000 } else { 200_000_000 });
             cluster.partition_worker(random.below(3) as u32, Span(random.below(60_000_000)), length);
             cluster.run();
@@ -167,8 +167,8 @@ fn bounds_hold_over_links_that_are_cut_or_slow_for_a_while() {
     });
 }
 
-/// A server comes, and whoever fills it, or the one that is filled, or the coordinator is lost in
-/// the middle of that.
+/// A server joins. The server that backfills it, the new server itself or the coordinator is lost
+/// in the middle of that.
 #[test]
 fn nothing_is_lost_when_somebody_is_in_the_middle_of_a_migration() {
     for_seeds("amid a migration", |seed| {
@@ -220,12 +220,12 @@ fn every_example_counts_once_when_somebody_is_lost_in_the_middle_of_a_commit() {
     });
 }
 
-/// A copy that knows of the streams what another shard knows takes over: what it takes to be there
-/// is not, or comes twice.
+/// A replica with the stream metadata of another shard takes over: parts that it believes it holds
+/// are lost, or parts are applied twice.
 #[test]
 fn windows_that_are_joined_though_they_differ_are_noticed() {
-    // The copy that was filled wrongly has to become the head before the run ends: about one seed
-    // in twenty.
+    // The replica that was backfilled wrongly has to become the head before the run ends: about one
+    // seed in twenty.
     caught_by(no_acknowledged_push_lost_or_doubled, Sabotage::BackfillForeignMetadata, |seed, broken| {
         let mut cluster = Cluster::elastic(seed, SIZE, Faults::ALL, FAILURE_TIMEOUT, 2);
         if broken {
@@ -234,7 +234,7 @@ fn windows_that_are_joined_though_they_differ_are_noticed() {
         works(&mut cluster, seed, SIZE, &rows(SIZE.workers));
         let mut random = Xoshiro256::new(seed ^ 0x5E12);
         cluster.join_server(Span(random.below(40_000_000)));
-        // When most copies that the new one is filled with are whole.
+        // When most replicas of the new server are backfilled.
         cluster.crash_server(random.below(3) as u32, Span(200_000_000 + random.below(60_000_000)));
         cluster
     });

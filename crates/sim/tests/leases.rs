@@ -27,8 +27,8 @@ fn program(lessons: Lessons, slack: u64) -> Vec<Action> {
 struct Kills {
     workers: bool,
     servers: bool,
-    /// A worker is cut off from the coordinator alone, for longer than that has failure timeout:
-    /// shards go on hearing it.
+    /// A worker is cut off from the coordinator alone, for longer than the failure timeout: shards
+    /// go on hearing it.
     cut_off: bool,
 }
 

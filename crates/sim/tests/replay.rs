@@ -9,7 +9,7 @@ use worker::{KeyListDictionary, WorkerInput};
 
 const SIZE: RunSize = RunSize { servers: 2, workers: 3 };
 
-/// Every other run with codecs that draw, remember and send steps.
+/// Every other run has codecs that draw random numbers, keep residuals and send deltas.
 fn spec(seed: u64) -> TableSpec {
     let eager = Consistency::Bounded { slack: 1, eager: true };
     let spec = TableSpec::sparse("t", SIZE.workers).cached(20);

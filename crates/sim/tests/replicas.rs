@@ -20,8 +20,8 @@ fn servers_come_and_go(seed: u64, spec: &TableSpec, sabotage: Option<Sabotage>) 
     cluster
 }
 
-/// A server is cut off, from everybody or from the coordinator alone, for longer than anybody has
-/// failure timeout, and comes back.
+/// A server is cut off, from everybody or from the coordinator alone, for longer than the failure
+/// timeout, and comes back.
 fn a_server_is_cut_off(seed: u64, spec: &TableSpec, sabotage: Option<Sabotage>) -> Cluster {
     let mut cluster = elastic::cluster(seed, spec, sabotage);
     let mut random = Xoshiro256::new(seed ^ 0x150_1A7E);

@@ -74,8 +74,8 @@ fn programs(seed: u64, spec: &TableSpec, table: TableIndex) -> Vec<Vec<Action>> 
     (0..SIZE.workers).map(|worker| program(&mut random, worker, spec, table, slack)).collect()
 }
 
-/// A server crashes and another one comes, somewhere in the middle of the run; there are two copies
-/// of everything.
+/// A server crashes and another one comes, somewhere in the middle of the run; every shard has two
+/// replicas.
 fn servers_come_and_go(seed: u64, sabotage: Option<Sabotage>) -> Cluster {
     let mut cluster = Cluster::elastic(seed, SIZE, Faults::ALL, FAILURE_TIMEOUT, 2);
     sabotage.into_iter().for_each(|sabotage| cluster.sabotage(sabotage));

@@ -78,7 +78,8 @@ fn connections_that_break_need_no_resend_timer() {
     });
 }
 
-/// A refresh that is lost with its connection leaves a gap in the chain, which the next one shows.
+/// A refresh that is lost with its connection leaves a gap in its sequence, which the next one
+/// shows.
 #[test]
 fn eager_copies_survive_connections_that_break() {
     let eager = Consistency::Bounded { slack: 2, eager: true };

@@ -19,7 +19,7 @@ pub struct Plan {
     /// Where each shard of every table is. Tables are cut into shards once, when they are made:
     /// plans move shards whole.
     pub chains: Vec<Chain>,
-    /// The incarnation of each worker, by rank; none where nobody sits.
+    /// The incarnation of each worker, by rank; none where there is no worker.
     pub workers: Vec<Option<Source>>,
 }
 
@@ -29,7 +29,7 @@ pub struct Chain {
     /// Those that hold all of it: the head, which answers, first, and the tail, which acknowledges,
     /// last.
     pub replicas: Vec<u32>,
-    /// Those that are being filled, from the head.
+    /// Those that the tail backfills.
     pub backfilling: Vec<u32>,
 }
 
@@ -50,7 +50,7 @@ impl Chain {
 /// One shard of a table, placed on a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placed {
-    /// The shard's number within its table, in key order: its shard.
+    /// The shard's number within its table, in key order.
     pub shard: ShardId,
     /// The positions it holds.
     pub range: PositionRange,
@@ -84,7 +84,7 @@ impl Plan {
         placed.collect()
     }
 
-    /// The incarnation that sits at a rank.
+    /// The incarnation of the worker at a rank.
     #[must_use]
     pub fn source(&self, worker: WorkerId) -> Option<Source> {
         self.workers.get(worker.0 as usize).copied().flatten()

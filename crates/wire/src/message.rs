@@ -47,9 +47,9 @@ pub enum Message {
     Refreshed(Refreshed),
     /// Shard to worker: what published rows change by.
     Delta(Delta),
-    /// Head to the next of its chain, and on: what changed.
+    /// Replica to its successor, or to a new replica: a chunk of a batch or of a backfill.
     ReplicaChunk(ReplicaChunk),
-    /// And back: it is held.
+    /// And back: the chunk's batch or backfill is acknowledged.
     Replicated(Replicated),
     /// Everything about membership, tables and barriers.
     Control(Control),

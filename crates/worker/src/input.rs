@@ -64,7 +64,7 @@ pub enum WorkerInput {
     CommitLease(Time, LeaseId, WorkReport),
     /// The program stands at a barrier.
     Barrier,
-    /// The program is about to leave: what its codecs owe is sent.
+    /// The program is about to leave: the residuals of its codecs are sent.
     FlushResiduals(Time),
     /// The program says goodbye.
     Leave,

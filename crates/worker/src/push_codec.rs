@@ -57,7 +57,7 @@ pub(crate) struct PushCodec {
     /// What is in use now.
     pipeline: Pipeline,
     encoder: Option<PayloadEncoder>,
-    /// What was in use before: it may owe something.
+    /// The encoder in use before, which may have residuals left.
     owing: Option<PayloadEncoder>,
     /// What encoders that are gone have cost.
     spent: Meter,
@@ -157,7 +157,7 @@ impl PushCodec {
                 self.pipeline = pipeline;
                 return;
             }
-            // Two changes in a row: what the first one owes goes along with the second.
+            // Two changes in a row: the residuals of the first go along with the second.
             if let Some(older) = self.owing.replace(old) {
                 self.spent.add(older.meter());
                 let exported =

@@ -23,7 +23,7 @@ pub(crate) const WORKERS: usize = 4;
 /// How often something that is awaited is looked at.
 pub(crate) const LOOK: Duration = Duration::from_millis(5);
 
-/// Into how many shards tables are cut: so many for each server of the beginning.
+/// How many shards each table is cut into, for each server that the run begins with.
 const SHARDS_PER_SERVER: usize = 4;
 pub(crate) const SHARDS: usize = SERVERS * SHARDS_PER_SERVER;
 
@@ -215,7 +215,7 @@ impl Cluster {
         }
     }
 
-    /// How long somebody is silent: longer than anybody has failure timeout.
+    /// How long a silent process stays silent: longer than the failure timeout.
     pub(crate) fn silence(&self) -> Duration {
         2 * self.plan.failure_timeout
     }

@@ -16,7 +16,7 @@ pub(crate) enum Role {
 pub(crate) enum Fault {
     /// A process is killed.
     Kill(Role),
-    /// A process falls silent for longer than anybody has failure timeout, and then is there again.
+    /// A process falls silent for longer than the failure timeout, and then comes back.
     Silence(Role, Silence),
 }
 

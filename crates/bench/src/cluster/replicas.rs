@@ -83,10 +83,10 @@ fn measure(options: &ClusterBench, replicas: u32, workers: u32) -> anyhow::Resul
     Ok(Found { goodput, sent_over_pushed: sent / pushed })
 }
 
-/// Rows go down the chain once for each window they changed in, so never oftener than they are
-/// pushed; a little comes with them.
+/// Rows go down the chain once for each replication batch they changed in, so never more often than
+/// they are pushed; a little metadata goes with them.
 const MOST_CHAIN_BYTES: f64 = 1.05;
-/// What four workers push to the same rows goes once in most windows.
+/// Rows that four workers push to go down the chain once in most replication batches.
 const MOST_CHAIN_BYTES_OF_FOUR: f64 = 0.8;
 
 pub(crate) fn run(options: &ClusterBench, report: &mut Report) -> anyhow::Result<()> {

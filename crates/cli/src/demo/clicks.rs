@@ -65,13 +65,14 @@ impl Clicks {
         self.labels[range].iter().filter(|label| **label).count() as f64 / length
     }
 
-    /// The mean log-loss of the true model on `range`: what no learner can heartbeat but by luck.
+    /// The mean log-loss of the true model on `range`: a loss that no learner can beat except by
+    /// luck.
     pub(crate) fn floor_loss(&self, range: Range<usize>) -> f64 {
         evaluate(self, range, &self.true_weights)
     }
 
-    /// The mean log-loss on `range` of always predicting its click rate: what a learner must
-    /// heartbeat to have learnt.
+    /// The mean log-loss on `range` of always predicting its click rate: a loss that a learner must
+    /// beat to have learnt.
     pub(crate) fn click_rate_loss(&self, range: Range<usize>) -> f64 {
         entropy(self.click_rate(range))
     }

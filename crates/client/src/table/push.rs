@@ -10,9 +10,9 @@ use worker::{Batch, PullBuffer, PullTarget, RowsOfPush};
 /// Copies of borrowed values that may be under way: enough to keep everybody busy, few enough to
 /// stay in a cache. What is larger holds its caller in any case, and is lent within one process.
 const COPIED_BYTES: usize = 4 << 20;
-/// Where shards have replicas, servers acknowledge batch by batch, and a batch waits for what all
-/// workers push to its rows: whoever may not send the rest of a push before keeps the others
-/// waiting.
+/// The same where shards have replicas. There, servers acknowledge one replication batch at a time,
+/// and a batch waits for all workers that push to its rows: a worker that could not send the rest
+/// of its push would keep the others waiting.
 const COPIED_BYTES_OF_WINDOWS: usize = 32 << 20;
 
 impl<T: TargetNumber> Table<T> {
@@ -150,7 +150,7 @@ impl<T: TargetNumber> Table<T> {
             let (under_way, most) = driver.call(|worker| {
                 worker.push_rows(part);
                 let under_way = worker.unacknowledged_bytes();
-                // Looked for only by those who have come so far: there may be many slices.
+                // Looked up only past the lower bound: there may be many shards.
                 let is_copied = under_way > COPIED_BYTES && worker.plan().has_replicas();
                 (under_way, if is_copied { COPIED_BYTES_OF_WINDOWS } else { COPIED_BYTES })
             });

@@ -1,5 +1,5 @@
 //! Runs that lease their data go on from a checkpoint: leases that are done are not done again, and
-//! of the others every piece counts once.
+//! of the others every part counts once.
 
 use crate::support::{Folder, LIMIT, run, settings};
 use slackwater::{

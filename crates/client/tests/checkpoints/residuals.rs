@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 const ROWS: u64 = 40;
 const SLACK: u64 = 3;
 
-/// Whatever is pushed to it is held back: no row ever owes as much as the codec waits for.
+/// Whatever is pushed to it is held back: no row's residual ever reaches the codec's threshold.
 fn held_back(name: &str, combine: Combine) -> TableSpec {
     let rows = TableSpec::dense(name, ROWS, 2).updater(UpdaterSpec::Sum).combine(combine);
     rows.consistency(Consistency::slack(SLACK)).codecs(Codecs::up(["threshold=1000000"]))
@@ -60,7 +60,7 @@ fn what_codecs_had_still_to_send_arrives_in_a_resumed_run() {
             std::thread::sleep(Duration::from_millis(1 + u64::from(session.rank())));
             tables.by_clock.pull_range(0..1)?.wait()?;
         }
-        // Whoever leaves sends what it owes: until everybody has looked, nobody does.
+        // A worker that leaves sends its residuals: nobody leaves until everybody has looked.
         session.barrier()?;
         let arrived = tables.by_clock.pull_range(0..ROWS)?.wait()?.values().iter().any(|value| *value != 0.0);
         if session.rank() == 0 {

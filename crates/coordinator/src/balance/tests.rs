@@ -8,8 +8,8 @@ fn spread(bytes: &[u64], servers: &[u32], replicas: usize) -> Vec<Chain> {
     chains
 }
 
-/// Does something, has everything filled that is to be, and returns how many bytes that took; no
-/// shard ever has fewer replicas than before.
+/// Applies a change, completes every backfill, and returns how many bytes that took. No shard ever
+/// has fewer replicas than before.
 fn settle(
     chains: &mut [Chain],
     bytes: &[u64],

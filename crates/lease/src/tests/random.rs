@@ -6,7 +6,7 @@ use proptest::prelude::*;
 /// One step of a random run: what, who, how much.
 type Step = (u8, u64, u64);
 
-/// What a allocator should say, the plain way.
+/// What an allocator should say of a lease, found the simple way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Open,

@@ -33,7 +33,7 @@ pub(super) struct WorkerShell {
     lost: Option<NodeError>,
     /// Whether the program was told of the loss, by a call that failed with it.
     failure_was_reported: bool,
-    /// Whether servers that are lost are done without.
+    /// Whether the run goes on without servers that are lost.
     open: bool,
     /// Whether the program uses the worker no more.
     is_closed: bool,

@@ -1,7 +1,7 @@
 //! A registry in etcd 3.4 or later, through its JSON gateway.
 //!
 //! Under the job's path there are
-//! - `leader`: where the leader is met. It is made only while it is not there, and ends with its
+//! - `leader`: the address of the leader. It is made only while it is not there, and ends with its
 //!   maker's lease. The store's revision at which it was made is the term.
 //! - `memory`: the memory, if it is at most 1 MiB, or where its chunks are;
 //! - `memory/TERM-SAVE/INDEX`: those chunks, under a name that is used once.

@@ -19,7 +19,7 @@ const FORMAT: u16 = 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum StoredKind {
-    /// The address at which the leader is met.
+    /// The address of the leader.
     Leader = 1,
     /// A memory.
     Memory = 2,

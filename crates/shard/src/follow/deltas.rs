@@ -1,4 +1,4 @@
-//! The delta log: numbered, lossily encoded differences that readers add to their copies of rows.
+//! The delta log: numbered, lossily encoded differences that readers add to their cached rows.
 //!
 //! Used where a lossy codec shrinks what is read. Weights themselves are never encoded. When the
 //! frontier moves, the change of each published row since the last delta is encoded once for all
@@ -21,16 +21,16 @@ use wire::{CodecPipeline, Delta, Frame, KeyPart, Message, Outbox, Payload, READ_
 const HISTORY_BYTES: usize = 64 << 10;
 /// What a delta costs beside its bytes.
 const DELTA_COST: usize = 128;
-/// Rows that are still lagging something and go along even where nothing else has changed.
+/// How many lagging rows go along with a delta, even where nothing else has changed.
 const LAGGING_ROWS: usize = 64;
-/// A row is lagging something where readers lack more than this share of its largest number.
+/// A row is lagging where readers lack more than this share of its largest number.
 const LAGGING_SHARE: f32 = 1.0 / 512.0;
 
 /// One delta, as it is sent to every reader that asks for it.
 #[derive(Clone)]
 struct NumberedDelta {
     number: u64,
-    /// On the last piece of a move of the frontier: where to.
+    /// On the last delta of a move of the frontier: where to.
     reaches: Option<Clock>,
     keys: KeyPart,
     values: Payload,
@@ -50,7 +50,8 @@ pub(crate) struct DeltaLog {
     max_rows: usize,
     encoder: PayloadEncoder,
     decoder: PayloadDecoder,
-    /// Which incarnation of the copies this is. A new one makes all of them worthless.
+    /// Which sequence of deltas this is. When a new one begins, readers have to read their rows
+    /// anew.
     sequence: u64,
     /// Of rows that are published, whatever the table's shape.
     shape: TableShape,
@@ -109,7 +110,7 @@ impl DeltaLog {
         })
     }
 
-    /// Copies start over: everything has to be read anew.
+    /// Begins a new sequence: readers have to read their rows anew.
     fn start_over(&mut self) {
         self.sequence += 1;
         self.index = Index::new(self.shape, PositionRange::ALL);
@@ -121,7 +122,8 @@ impl DeltaLog {
         self.history_bytes = 0;
     }
 
-    /// As the shard of another server did: no sequence has a number that it may have had there.
+    /// Begins a new sequence under a plan. Its number differs from all that another server may have
+    /// used for this shard.
     pub fn start_over_at(&mut self, plan: PlanNumber) {
         self.sequence = plan.0 << 32;
         self.start_over();
@@ -199,8 +201,8 @@ impl DeltaLog {
             .extend(positions.iter().zip(places).filter(|(_, place)| *place != ABSENT).map(|(position, _)| position));
     }
 
-    /// Rows whose difference is to be sent now: those that changed, and as many of those that are
-    /// still lagging something.
+    /// Rows whose difference is to be sent now: those that changed, and as many of the lagging
+    /// ones.
     fn take_changed(&mut self) -> Vec<u64> {
         let mut changed = std::mem::take(&mut self.changed);
         for _ in 0..changed.len().max(LAGGING_ROWS) {
@@ -288,7 +290,7 @@ impl DeltaLog {
         }
     }
 
-    /// What was encoded since the last time belongs together, and takes copies to this frontier.
+    /// The deltas encoded since the last call belong together, and bring readers to this frontier.
     fn reach(&mut self, frontier: Clock) {
         if let Some(last) = self.history.back_mut() {
             last.reaches = Some(last.reaches.unwrap_or(frontier));
@@ -362,7 +364,7 @@ mod tests {
         DeltaLog::new(&spec, &codecs, 1, 7, Stopwatch::default()).expect("lossy")
     }
 
-    /// Deltas are decoded as a reader does.
+    /// Decodes deltas as a reader does.
     fn replay(delta_log: &DeltaLog, from: u64, copy: &mut BTreeMap<u64, Vec<f32>>) -> bool {
         let Some(peers) = delta_log.after(from) else { return false };
         for entry in peers {

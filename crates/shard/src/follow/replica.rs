@@ -230,14 +230,13 @@ impl<T: Number> Shard<T> {
             return self.answer_chain(out);
         }
         if !self.whole && !peers.complete {
-            // Its backfill will tell, or later batches.
+            // Its backfill is answered instead, or a later batch.
             return;
         }
         let ends = matches!(replica.contents, ChunkContents::Metadata { .. });
         if replica.batch != self.batch.saturating_add(1) || replica.chunk as usize > peers.arriving.len() {
             peers.arriving.clear();
-            // Said once for each batch: what is sent again, or what shows that something is
-            // missing.
+            // Answered once for each batch, whether it was resent or shows a gap.
             if ends {
                 self.answer_chain(out);
             }
@@ -247,8 +246,8 @@ impl<T: Number> Shard<T> {
         peers.arriving.push(replica);
         if ends {
             let chunks = std::mem::take(&mut peers.arriving);
-            // One that cannot be taken is sent again, and was damaged on its way, or is of another
-            // release.
+            // A batch that cannot be applied was damaged on its way, or is of another release. It
+            // is resent.
             if chunks.iter().all(|chunk| self.take(chunk).is_some()) {
                 self.batch = self.batch.saturating_add(1);
                 self.send_batch(chunks, out);
@@ -290,7 +289,7 @@ impl<T: Number> Shard<T> {
         }
     }
 
-    /// A replica holds batches.
+    /// A replica acknowledges batches, or chunks of a backfill.
     pub(crate) fn replicated(&mut self, from: NodeId, replicated: &Replicated, out: &mut Outbox) {
         let mut outgoing = Outgoing::new();
         if let Some(peers) = &mut self.peers {
@@ -302,7 +301,8 @@ impl<T: Number> Shard<T> {
         self.close_batch(out);
     }
 
-    /// Time has passed: what was not answered is sent again, and who is backfilled is told.
+    /// Time has passed: resends what was not acknowledged in time, and tells the coordinator which
+    /// replicas are backfilled.
     pub(crate) fn tick_chain(&mut self, out: &mut Outbox) {
         let mut outgoing = Outgoing::new();
         let mut backfilled = Vec::new();

@@ -18,16 +18,16 @@ pub(crate) struct Subscription {
     absent: u64,
     /// Tells this subscription from an earlier one that was lost.
     pub sequence: u64,
-    /// The last number sent.
+    /// The number of the last message sent.
     pub number: u64,
-    /// The last number of each refresh that has not been received whole.
+    /// The last number of each refresh that was not received whole.
     unreceived: VecDeque<u64>,
-    /// The frontier that the last number brought the copies to.
+    /// The frontier that the last message brought the cached rows to.
     pub frontier: Clock,
 }
 
 impl Subscription {
-    /// A piece of a refresh goes out; `whole` says that it is the last of them.
+    /// A message of a refresh goes out; `whole` says that it is the last one of that refresh.
     pub fn sent(&mut self, whole: bool) {
         self.number += 1;
         if whole {
@@ -48,7 +48,8 @@ pub(crate) struct Subscribers {
 }
 
 impl Subscribers {
-    /// Nobody is subscribed, and no sequence has a number that it may have had at another server.
+    /// Drops all subscriptions. New sequences have numbers that no other server may have used for
+    /// this shard.
     pub fn start_over(&mut self, plan: PlanNumber) {
         *self = Self { sequences: plan.0 << 32, ..Self::default() };
     }
@@ -158,7 +159,7 @@ impl Subscribers {
         self.subscriptions.iter().map(|(worker, subscription)| (*worker, of(subscription))).collect()
     }
 
-    /// The subscription of `worker`, to be moved on by a number.
+    /// The subscription of `worker`, to count a message that goes out.
     pub fn get_mut(&mut self, worker: WorkerId) -> Option<&mut Subscription> {
         self.subscriptions.get_mut(&worker)
     }
@@ -185,7 +186,7 @@ mod tests {
         subscribers.subscribe(WorkerId(0), Clock(0), &[(10, 1)], 10);
         for _ in 0..MAX_UNRECEIVED {
             assert_eq!(subscribers.take_changes().len(), 1);
-            // In two pieces: what counts is how many refreshes are under way.
+            // In two messages: what counts is how many refreshes are under way.
             let subscription = subscribers.get_mut(WorkerId(0)).expect("subscribed");
             subscription.sent(false);
             subscription.sent(true);

@@ -107,8 +107,7 @@ impl<T: Number> Shard<T> {
         }
     }
 
-    /// Rows that have changed by themselves, and not with a clock: whoever watches or replicas them
-    /// is to hear of it.
+    /// Notes rows that a push has changed at once, not with a clock, for subscribers and replicas.
     pub(crate) fn changed_at_once(&mut self, keys: &KeyPart, positions: Option<&Payload>, resolved: &Resolved) {
         if self.spec.consistency.is_eager() {
             self.subscribers.changed(rows_of(keys, positions, resolved));

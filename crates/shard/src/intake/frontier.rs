@@ -18,7 +18,7 @@ pub(crate) struct WorkerProgress {
 /// logarithm of the number of distinct clocks, whatever the number of workers.
 #[derive(Clone, Debug)]
 pub(crate) struct Frontier {
-    /// By rank; `None` where nobody sits.
+    /// By rank; `None` where there is no worker.
     workers: Vec<Option<WorkerProgress>>,
     /// How many live workers are at each clock.
     counts: BTreeMap<Clock, u32>,
@@ -29,7 +29,7 @@ pub(crate) struct Frontier {
 }
 
 impl Frontier {
-    /// All of these at clock 0; nobody sits where it says `false`.
+    /// All of these workers at clock 0, by rank; `false` where there is none.
     pub fn new(seated: impl Iterator<Item = bool>) -> Self {
         let standing = WorkerProgress { clock: Clock(0), since: Clock(0) };
         let workers: Vec<_> = seated.map(|seated| seated.then_some(standing)).collect();
@@ -38,7 +38,7 @@ impl Frontier {
         Self { workers, counts, left: Vec::new(), furthest: Clock(0), value: Clock(0) }
     }
 
-    /// All of these at `clock`, which is the first that they take part in.
+    /// All of these workers at `clock`, the first that they take part in.
     pub fn starting(clock: Clock, seated: impl Iterator<Item = bool>) -> Self {
         let mut frontier = Self::new(seated);
         frontier.workers.iter_mut().flatten().for_each(|standing| *standing = WorkerProgress { clock, since: clock });
@@ -81,8 +81,8 @@ impl Frontier {
         self.settle()
     }
 
-    /// The frontier waits for `worker`, who is new, from now on, and no longer for whoever sat
-    /// there.
+    /// The frontier waits for the new incarnation of `worker` from now on, and no longer for the
+    /// one before.
     pub fn enter(&mut self, worker: WorkerId) {
         let rank = worker.0 as usize;
         if self.workers.len() <= rank {

@@ -356,7 +356,7 @@ impl Ahead<'_> {
     }
 }
 
-/// Has the cache line of `shard[index]` fetched; nothing else changes.
+/// Has the cache line of `slice[index]` fetched; nothing else changes.
 #[inline]
 fn prefetch<T>(slice: &[T], index: usize) {
     #[cfg(target_arch = "x86_64")]

@@ -1,5 +1,5 @@
-//! A server goes by plans: it holds what they say, in the part of each chain that they say, and
-//! answers for what is new to it only when every other server goes by the plan, too.
+//! How a server adopts plans: it holds the shards that a plan gives it, in the role that it has in
+//! each chain. It answers for a new shard only when every other server has adopted the plan, too.
 
 use super::Server;
 use crate::follow::replica::peers::ChainRole;
@@ -60,7 +60,7 @@ impl Server {
         Ok(())
     }
 
-    /// Holds those shards of a table that the plan says, each in its part of the chain.
+    /// Holds the shards of a table that the plan gives it, each in its role in the chain.
     fn place(&mut self, table: TableId, spec: &TableSpec, out: &mut Outbox) -> Result<(), String> {
         for (placed, chain) in self.plan.shards(spec.shape).into_iter().zip(&self.plan.chains) {
             let Some(role) = ChainRole::of(chain, self.node) else { continue };

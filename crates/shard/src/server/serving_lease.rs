@@ -23,15 +23,15 @@ pub(super) struct ServingLease {
 const HEARTBEATS: usize = 64;
 
 impl Server {
-    /// Answering for its shards only for so long after it last asked to, and was answered. It
-    /// begins without: how long ago it was told to begin, it cannot know.
+    /// Gives the server a serving lease of this length. It is not valid before the first heartbeat
+    /// is acknowledged: the server cannot know how long ago it was told to begin.
     #[must_use]
     pub fn leased(mut self, length: Option<Span>) -> Self {
         self.lease = length.map(|length| ServingLease { length, until: None, asked: VecDeque::new(), holds: false });
         self
     }
 
-    /// Says that it lives, and asks to answer for its shards from now on.
+    /// Sends a heartbeat, which also asks to renew the serving lease.
     pub fn heartbeat(&mut self, now: Time, out: &mut Outbox) {
         self.now = now;
         let mut head = Head::plain(self.node, NodeId::Coordinator);

@@ -179,7 +179,7 @@ pub fn barriers_hold() -> Checker {
     })
 }
 
-/// A program that waits longer than `failure timeout` for a read or a barrier is told so, by the
+/// A program that waits longer than `failure_timeout` for a read or a barrier is told so, by the
 /// names of workers that hold it up: at the time of the notice, they have ended no more clocks, or
 /// reached no more barriers, than the waiting one needs.
 #[must_use]

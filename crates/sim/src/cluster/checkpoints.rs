@@ -69,8 +69,8 @@ pub(super) struct Checkpoints {
 }
 
 impl Cluster {
-    /// An open cluster of another size that goes on from a checkpoint. Its programs are cut by the
-    /// same seed.
+    /// An elastic cluster of another size that goes on from a checkpoint. Its programs are cut by
+    /// the same seed.
     #[must_use]
     pub fn resumed(
         seed: u64,

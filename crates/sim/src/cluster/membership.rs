@@ -54,7 +54,7 @@ impl Cluster {
         self.later(after, Happening::DrainWorker(worker as usize));
     }
 
-    /// Of all shards by all plans there were, the fewest copies.
+    /// The fewest replicas that any shard had by any plan.
     #[must_use]
     pub fn fewest_replicas(&self) -> usize {
         self.fewest_replicas

@@ -15,7 +15,7 @@ const UNLED: Span = Span::from_millis(40);
 pub enum Moment {
     /// A checkpoint is being made.
     Checkpoint,
-    /// A new copy of a shard is being filled.
+    /// A new replica of a shard is being backfilled.
     Migration,
     /// Servers go by a plan without one of them that was lost.
     Failover,

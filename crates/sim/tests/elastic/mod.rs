@@ -15,7 +15,8 @@ pub fn rows(workers: u32) -> TableSpec {
     TableSpec::sparse("t", workers).number(NumberType::F64)
 }
 
-/// A cluster with two copies of everything, in which the workers of the beginning work on a table.
+/// A cluster with two replicas of every shard, in which the workers of the beginning work on a
+/// table.
 pub fn cluster(seed: u64, spec: &TableSpec, sabotage: Option<Sabotage>) -> Cluster {
     let mut cluster = Cluster::elastic(seed, SIZE, Faults::ALL, FAILURE_TIMEOUT, 2);
     sabotage.into_iter().for_each(|sabotage| cluster.sabotage(sabotage));

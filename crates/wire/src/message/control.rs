@@ -67,8 +67,8 @@ pub enum Control {
         clock: Clock,
         /// Barriers that were passed without it.
         barriers: u64,
-        /// How long a server may answer for its shards after it has asked to, where others could
-        /// take them over. Each heartbeat of its that is answered asks anew.
+        /// How long the serving lease of a server is, where others could take over its shards. Each
+        /// acknowledged heartbeat renews it.
         lease: Option<Span>,
     },
     /// Coordinator to all: this plan replaces the one before.
@@ -156,7 +156,7 @@ pub enum Control {
     },
     /// Coordinator to servers: every worker has left.
     Finish,
-    /// Head to coordinator: a replica that was being filled is whole.
+    /// Tail to coordinator: a new replica is backfilled.
     Backfilled {
         /// Of which table.
         table: TableId,
@@ -164,12 +164,12 @@ pub enum Control {
         shard: ShardId,
         /// The server that holds it.
         server: u32,
-        /// The plan by which it was filled.
+        /// The plan by which it was backfilled.
         plan: PlanNumber,
     },
     /// A coordinator that does not lead, to whoever asks it: go elsewhere.
     Follow {
-        /// Where the one that leads is met, as that one says; empty if nobody is known to.
+        /// The address of the coordinator that leads, as it says; empty if none is known to.
         leader: String,
     },
     /// Anyone to the coordinator: how does the run stand?
@@ -211,7 +211,7 @@ pub enum Control {
         /// Where its frontier stands.
         frontier: Clock,
     },
-    /// Server to coordinator: a replica is in the store.
+    /// Server to coordinator: the copy of a shard is in the store.
     Written {
         /// Of which checkpoint.
         number: u64,
@@ -222,7 +222,7 @@ pub enum Control {
         /// What the manifest is to say of it, as the store's writer put it.
         entry: String,
     },
-    /// Server to coordinator: a replica could not be written, and why.
+    /// Server to coordinator: the copy of a shard could not be written, and why.
     Unwritten {
         /// Of which checkpoint.
         number: u64,

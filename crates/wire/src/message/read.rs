@@ -147,8 +147,9 @@ pub struct Refresh {
     pub values: Payload,
 }
 
-/// What published rows change by, encoded once for all readers. Cached rows add them in order, and
-/// hold what the shard calls published then; the next ones make up for what codecs left out.
+/// A delta: what published rows change by, encoded once for all readers. Readers add deltas to
+/// their cached rows in order, and then hold the published values. Later deltas make up for what
+/// codecs left out.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Delta {
     /// The table.
@@ -160,8 +161,7 @@ pub struct Delta {
     pub sequence: u64,
     /// Its number in the sequence, from 1.
     pub number: u64,
-    /// On the last piece of what one move of the frontier changed: where that took it. Cached rows
-    /// change then, not before.
+    /// On the last delta of a move of the frontier: where to. Cached rows change then, not before.
     pub reaches: Option<Clock>,
     /// Which rows.
     pub keys: KeyPart,

@@ -76,8 +76,8 @@ pub enum Refusal {
     BadSetting,
     /// What the codecs made of it cannot be read.
     Undecodable,
-    /// The piece of a lease is held already: another worker had pushed it before it was lost.
-    /// Nothing is amiss.
+    /// The part of a lease is held already: another worker had pushed it before that worker was
+    /// lost. Nothing is amiss.
     AlreadyHeld {
         /// The clock in whose sum it is, if that is not in the rows yet; otherwise the first.
         clock: Clock,
@@ -139,7 +139,7 @@ impl Refusal {
             Self::Undecodable => {
                 format!("an encoded message to table '{table}' cannot be read; run the same release everywhere")
             }
-            Self::AlreadyHeld { .. } => format!("table '{table}' holds this piece of its lease already"),
+            Self::AlreadyHeld { .. } => format!("table '{table}' holds this part of its lease already"),
             Self::TooManyLeases { most } => {
                 format!(
                     "a shard of table '{table}' keeps {most} leases apart; commit leases before learning from others"

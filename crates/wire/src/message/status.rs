@@ -22,7 +22,7 @@ pub struct Status {
     pub slow: Vec<WorkerId>,
     /// A node that is silent for this long is given up.
     pub failure_timeout: Span,
-    /// How long a server may answer after it has asked to, where others could take its shards over.
+    /// How long the serving lease of a server is, where others could take over its shards.
     pub lease: Option<Span>,
     /// How many servers hold each shard.
     pub replicas: u32,

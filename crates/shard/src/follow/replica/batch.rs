@@ -22,7 +22,7 @@ const LONGEST_OPEN: Span = Span::from_millis(16);
 const QUIET: Span = Span::from_millis(4);
 /// A clock alone waits for so long, and goes with what comes next, if anything does.
 const CLOCK_ALONE: Span = Span::from_millis(1);
-/// Batches under way to the next of the chain.
+/// Batches that may be under way to the successor.
 const UNDER_WAY: usize = 4;
 
 /// A row by its position and slot.

@@ -156,8 +156,8 @@ impl Peers {
             let new = || Receiver { again: Span(0), ..Receiver::new(node, None, held, now) };
             self.receivers.push(receiver.unwrap_or_else(new));
         }
-        // Whoever stood in the chain and is to be backfilled now was sent away in between, and has
-        // nothing left. So may whoever was being backfilled, if a plan never came here.
+        // A server that was in the chain and is to be backfilled now was removed in between, and
+        // holds nothing. So may be one that was being backfilled, if a plan never came here.
         let has_missed_one = plan > self.plan.saturating_add(1);
         for node in &role.backfilling {
             let begin = || Receiver::new(*node, Some(Backfill::new(plan)), 0, now);
@@ -233,7 +233,7 @@ impl Peers {
         if let (Some(backfilled), Some((number, _))) = (receiver.backfilled, chunks)
             && backfilled != number
         {
-            // It was said before this backfill began, and is heard late.
+            // It was sent before this backfill began, and arrives late.
             return;
         }
         let late_after = receiver.late_after();
