@@ -116,7 +116,7 @@ class ComesLate:
 LAUNCHES = """
 import sys, slackwater, test_launch
 if __name__ == "__main__":
-    slackwater.launch(test_launch.ComesLate(sys.argv[1]), workers=2, servers=2, copies=2, failure_timeout=60.0)
+    slackwater.launch(test_launch.ComesLate(sys.argv[1]), workers=2, servers=2, replicas=2, failure_timeout=60.0)
 """
 IS_RUN = "import sys, slackwater, test_launch\nslackwater.init()\ntest_launch.says_that_it_is_there(sys.argv[1])"
 

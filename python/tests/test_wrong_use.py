@@ -286,9 +286,9 @@ def test_a_server_that_is_gone_is_named():
     code = """
 import os, numpy, slackwater
 from slackwater import _launch
-meet = _launch.free_address()
-servers = _launch.start_servers(meet, 1, 1, None, 1.0, True)
-slackwater.init(meet, failure_timeout=1.0)
+coordinator = _launch.free_address()
+servers = _launch.start_servers(coordinator, 1, 1, None, 1.0, True)
+slackwater.init(coordinator, failure_timeout=1.0)
 table = slackwater.Table("t", rows=2, updater="sum")
 table.push(numpy.ones(2, "float32"))
 servers[0].kill()

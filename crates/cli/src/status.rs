@@ -39,7 +39,7 @@ fn shards_of(status: &Status, node: NodeId) -> Option<(usize, usize)> {
 
 /// The clock of the slowest worker that takes part.
 fn slowest(status: &Status) -> Option<u64> {
-    let takes_part = status.members.iter().filter(|member| member.standing == MemberState::Present);
+    let takes_part = status.members.iter().filter(|member| member.state == MemberState::Present);
     takes_part.filter(|member| matches!(member.node, NodeId::Worker(_))).map(|member| member.clock.0).min()
 }
 
@@ -125,14 +125,14 @@ fn as_text(status: &Status) -> String {
         ));
     }
     for known in &status.members {
-        let standing = match &known.standing {
+        let state = match &known.state {
             MemberState::Joining => " joining".to_owned(),
             MemberState::Left => " left".to_owned(),
             MemberState::Leaving => format!("{}, leaving: what it holds goes to others", member(status, known)),
             MemberState::Lost { reason } => format!(" lost: {reason}"),
             MemberState::Present => member(status, known),
         };
-        line(format!("{:<12} {:<22}{standing}", known.node.to_string(), known.address));
+        line(format!("{:<12} {:<22}{state}", known.node.to_string(), known.address));
     }
     if status.tables.is_empty() {
         line("tables: none".to_owned());
@@ -170,7 +170,7 @@ fn timeout_json(timeout: &Timeout) -> Value {
 
 fn as_json(status: &Status) -> Value {
     let member = |member: &MemberStatus| {
-        let (standing, reason) = match &member.standing {
+        let (state, reason) = match &member.state {
             MemberState::Joining => ("joining", None),
             MemberState::Present => ("present", None),
             MemberState::Leaving => ("leaving", None),
@@ -179,7 +179,7 @@ fn as_json(status: &Status) -> Value {
         };
         let shards = shards_of(status, member.node);
         json!({
-            "node": member.node.to_string(), "address": member.address, "standing": standing, "reason": reason,
+            "node": member.node.to_string(), "address": member.address, "state": state, "reason": reason,
             "silent_s": member.silent.as_secs_f64(), "clock": member.clock.0,
             "shards_answered": shards.map(|(heads, _)| heads), "shards_held": shards.map(|(_, held)| held),
             "bytes_held": bytes_of(status, member.node),
@@ -202,7 +202,7 @@ fn as_json(status: &Status) -> Value {
         "tables": status.tables.iter().map(|(name, frontier)| json!({"name": name, "frontier": frontier.map(|clock| clock.0)})).collect::<Vec<_>>(),
         "slowest_clock": slowest(status),
         "failure_timeout_s": status.failure_timeout.as_secs_f64(),
-        "lease_s": status.lease.map(|lease| lease.as_secs_f64()),
+        "serving_lease_s": status.lease.map(|lease| lease.as_secs_f64()),
         "timeouts": status.timeouts.iter().map(timeout_json).collect::<Vec<_>>(),
     })
 }

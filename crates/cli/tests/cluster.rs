@@ -15,12 +15,12 @@ fn check_status(coordinator_address: &str) {
     let mut json = start("status", &["status", &coordinator_address, "--json"]);
     assert!(json.end(), "{}", json.stderr());
     let status: serde_json::Value = serde_json::from_str(&json.stdout()).unwrap();
-    let standing = |node: &str| {
+    let state = |node: &str| {
         let members = status["members"].as_array().unwrap();
         members
             .iter()
             .find(|member| member["node"] == node)
-            .map(|member| member["standing"].as_str().unwrap().to_owned())
+            .map(|member| member["state"].as_str().unwrap().to_owned())
     };
     let expected = [
         ("server 0", "present"),
@@ -30,7 +30,7 @@ fn check_status(coordinator_address: &str) {
         ("worker 1", "present"),
     ];
     for (node, expected) in expected {
-        assert_eq!(standing(node).as_deref(), Some(expected), "{node} in {status}");
+        assert_eq!(state(node).as_deref(), Some(expected), "{node} in {status}");
     }
     let whole =
         status["chains"].as_array().unwrap().iter().all(|chain| chain["replicas"].as_array().unwrap().len() == 2);

@@ -89,7 +89,7 @@ pub struct Coordinator {
     /// Until all servers go by it.
     adoption: Option<Adoption>,
     /// By shard and server: the tables of which that replica is backfilled, by the plan in force.
-    filled: BTreeMap<(u32, u32), BTreeSet<TableId>>,
+    backfilled: BTreeMap<(u32, u32), BTreeSet<TableId>>,
     /// Workers that have not said that they do.
     untold: BTreeSet<NodeId>,
     /// Bytes of each shard, as its head reports them.
@@ -136,7 +136,7 @@ impl Coordinator {
             chains: Vec::new(),
             changed: false,
             adoption: None,
-            filled: BTreeMap::new(),
+            backfilled: BTreeMap::new(),
             untold: BTreeSet::new(),
             bytes: Vec::new(),
             leveled: Time(0),
@@ -262,7 +262,7 @@ impl Coordinator {
             Control::Barrier { number } => self.barrier(now, from, number, out),
             Control::Bye => self.bye(from, out),
             Control::Adopted { plan, enacted, frontier } => self.adopted(from, plan, enacted, frontier, out),
-            Control::Backfilled { table, shard, server, plan } => self.filled(table, shard, server, plan),
+            Control::Backfilled { table, shard, server, plan } => self.backfilled(table, shard, server, plan),
             Control::Retire => self.retire(from, out),
             Control::Missed { .. }
             | Control::Written { .. }

@@ -226,11 +226,11 @@ impl Coordinator {
 fn put_settings(size: RunSize, membership: Membership, out: &mut Vec<u8>) {
     size.servers.put(out);
     size.workers.put(out);
-    let (open, replicas, shards_per_server) = match membership {
+    let (elastic, replicas, shards_per_server) = match membership {
         Membership::Static => (false, 0, 0),
         Membership::Elastic { replicas, shards_per_server } => (true, replicas, shards_per_server),
     };
-    open.put(out);
+    elastic.put(out);
     replicas.put(out);
     shards_per_server.put(out);
 }
@@ -238,8 +238,8 @@ fn put_settings(size: RunSize, membership: Membership, out: &mut Vec<u8>) {
 fn difference(theirs: &[u8], size: RunSize, membership: Membership) -> Result<String, WireError> {
     let input = &mut Reader(theirs);
     let found = RunSize { servers: Field::get(input)?, workers: Field::get(input)? };
-    let (open, replicas, shards_per_server) = (bool::get(input)?, Field::get(input)?, Field::get(input)?);
-    let kept = if open { Membership::Elastic { replicas, shards_per_server } } else { Membership::Static };
+    let (elastic, replicas, shards_per_server) = (bool::get(input)?, Field::get(input)?, Field::get(input)?);
+    let kept = if elastic { Membership::Elastic { replicas, shards_per_server } } else { Membership::Static };
     let words = |size: RunSize, membership: Membership| {
         let RunSize { servers, workers } = size;
         let rule = match membership {

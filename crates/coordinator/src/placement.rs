@@ -23,7 +23,7 @@ impl Coordinator {
         let replicas = (self.replicas() as u32).min(servers);
         let chain = |shard: u32| {
             let head = (u64::from(shard) * u64::from(servers) / u64::from(shards)) as u32;
-            Chain { replicas: (0..replicas).map(|copy| (head + copy) % servers).collect(), backfilling: Vec::new() }
+            Chain { replicas: (0..replicas).map(|replica| (head + replica) % servers).collect(), backfilling: Vec::new() }
         };
         (0..shards).map(chain).collect()
     }
@@ -117,16 +117,16 @@ impl Coordinator {
 
     /// A replica is backfilled with one table's shard. Once it is for every table, it joins the
     /// chain.
-    pub(super) fn filled(&mut self, table: TableId, shard: ShardId, server: u32, plan: PlanNumber) {
+    pub(super) fn backfilled(&mut self, table: TableId, shard: ShardId, server: u32, plan: PlanNumber) {
         let shards = self.chains.len();
         let fills = self.chains.get(shard.0 as usize).is_some_and(|chain| chain.backfilling.contains(&server));
         if plan != self.plan.number || self.adoption.is_some() || !fills {
             return;
         }
-        let filled = self.filled.entry((shard.0, server)).or_default();
-        filled.insert(table);
+        let backfilled = self.backfilled.entry((shard.0, server)).or_default();
+        backfilled.insert(table);
         let tables = self.tables.values().filter(|table| table.problem.is_none()).map(|table| table.shards(shards));
-        if !tables.filter(|(_, shards)| *shards > shard.0 as usize).all(|(table, _)| filled.contains(&table)) {
+        if !tables.filter(|(_, shards)| *shards > shard.0 as usize).all(|(table, _)| backfilled.contains(&table)) {
             return;
         }
         self.complete(shard.0 as usize, server);

@@ -61,7 +61,7 @@ impl Coordinator {
         self.plan.number = PlanNumber(self.plan.number.0 + 1);
         self.plan.workers = self.seated_workers();
         self.plan.chains = self.chains.clone();
-        self.filled.clear();
+        self.backfilled.clear();
         let waiting: BTreeSet<NodeId> = self.live_servers().collect();
         self.untold.clear();
         self.adoption = Some(Adoption::new(waiting, self.now));

@@ -48,7 +48,7 @@ impl Coordinator {
         let member = |(node, member): (&NodeId, &MemberRecord)| MemberStatus {
             node: *node,
             address: member.address.clone(),
-            standing: match (&member.expelled, member.gone, member.since) {
+            state: match (&member.expelled, member.gone, member.since) {
                 (Some(reason), ..) => MemberState::Lost { reason: reason.clone() },
                 (None, true, _) => MemberState::Left,
                 (None, false, Some(_)) if member.leaving => MemberState::Leaving,

@@ -56,7 +56,7 @@ impl Coordinator {
     }
 
     /// What servers have come to hold unevenly is moved, but not more often than this: tables that
-    /// are being filled grow here first, and then there.
+    /// are being backfilled grow here first, and then there.
     pub(super) fn levels_after(&self) -> Span {
         Span(self.failure_timeout.0.saturating_mul(10))
     }

@@ -235,7 +235,7 @@ pub fn run_server(
                 }
                 // By another plan it may have a part in more of it by now, and is asked again.
                 WriterEvent::Restored(restored)
-                    if !machine.shards_of(&restored.spec).iter().all(|slice| restored.has(*slice)) => {}
+                    if !machine.shards_of(&restored.spec).iter().all(|shard| restored.has(*shard)) => {}
                 WriterEvent::Restored(restored) => {
                     if let Some(recorder) = &recorder {
                         recorder.input(ServerInput::Restore(now, restored.clone()));

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 /// How many shards each table is cut into, for each server, where servers may be lost: as many as
 /// the command's default.
-const SHARDS: u32 = 8;
+const SHARDS_PER_SERVER: u32 = 8;
 
 /// How long servers that are told to end may take over it: what they say to others is said by then.
 const GOODBYE: Duration = Duration::from_secs(5);
@@ -60,7 +60,7 @@ impl PyServer {
             threads,
             coordinate: coordinate.map(|(servers, workers)| RunSize { servers, workers }),
             membership: replicas
-                .map_or(Membership::Static, |replicas| Membership::Elastic { replicas, shards_per_server: SHARDS }),
+                .map_or(Membership::Static, |replicas| Membership::Elastic { replicas, shards_per_server: SHARDS_PER_SERVER }),
             ..Serve::new(connect)
         };
         let thread = std::thread::Builder::new().name("slackwater server".into()).spawn(move || serve.run().map(drop));

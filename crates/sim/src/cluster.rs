@@ -61,13 +61,13 @@ const LONGEST: Span = Span::from_secs(300);
 pub struct Stuck {
     seed: u64,
     after: Span,
-    standing: Vec<String>,
+    presence: Vec<String>,
 }
 
 impl fmt::Display for Stuck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "seed {}: the run has not ended after {} s: ", self.seed, self.after.as_secs_f64())?;
-        f.write_str(&self.standing.join("; "))
+        f.write_str(&self.presence.join("; "))
     }
 }
 
@@ -329,11 +329,11 @@ impl Cluster {
         while let Some(Reverse(Scheduled { at, happening, .. })) = self.schedule.pop() {
             self.now = at;
             if at.since(Time(0)) > longest {
-                let standing = self.actors.iter().filter_map(Actor::stands).collect();
-                return Err(Stuck { seed: self.history.seed, after: longest, standing });
+                let presence = self.actors.iter().filter_map(Actor::stands).collect();
+                return Err(Stuck { seed: self.history.seed, after: longest, presence });
             }
             self.happen(happening);
-            let over = |actor: &Actor| actor.is_over() || actor.standing == Presence::Away;
+            let over = |actor: &Actor| actor.is_over() || actor.presence == Presence::Away;
             if self.is_finished() && self.actors.iter().all(over) {
                 break;
             }

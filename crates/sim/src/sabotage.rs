@@ -164,23 +164,23 @@ impl Sabotage {
 
 /// Shard metadata begins with the incarnations and their streams: each stream is changed to have
 /// finished one item less.
-fn forget_last(ledger: &mut [u8]) {
+fn forget_last(metadata: &mut [u8]) {
     let count =
         |at: usize, bytes: &[u8]| bytes.get(at..at + 4).map_or(0, |b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]));
     let mut at = 4;
-    for _ in 0..count(0, ledger) {
-        at += if ledger[at] == 1 { 9 } else { 1 };
+    for _ in 0..count(0, metadata) {
+        at += if metadata[at] == 1 { 9 } else { 1 };
     }
-    let streams = count(at, ledger);
+    let streams = count(at, metadata);
     at += 4;
     for _ in 0..streams {
         let mut finished = [0; 8];
-        finished.copy_from_slice(&ledger[at..at + 8]);
+        finished.copy_from_slice(&metadata[at..at + 8]);
         let less = u64::from_le_bytes(finished).saturating_sub(1);
-        ledger[at..at + 8].copy_from_slice(&less.to_le_bytes());
+        metadata[at..at + 8].copy_from_slice(&less.to_le_bytes());
         at += 8;
         // Of streams in which something was refused, no more is needed.
-        if count(at, ledger) > 0 {
+        if count(at, metadata) > 0 {
             return;
         }
         at += 4;

@@ -189,7 +189,7 @@ mod tests {
         const MANY: usize = 2_000;
         let bounded = Consistency::slack(0);
         // (how each waits, the rule, whether it names the operation before it or the first)
-        for (what, rule, chained) in [
+        for (what, rule, in_a_row) in [
             ("each after the one before", bounded, true),
             ("all after the first", bounded, false),
             ("delay 0", Consistency::Delay { tau: 0 }, false),
@@ -199,7 +199,7 @@ mod tests {
             let first = push(&mut worker, &[], &mut out);
             let mut before = first;
             for _ in 1..MANY {
-                before = push(&mut worker, &[if chained { before } else { first }], &mut out);
+                before = push(&mut worker, &[if in_a_row { before } else { first }], &mut out);
             }
             assert_eq!(sent(&mut out), (1, 0), "{what}: the others wait");
             let mut pushes = 1;

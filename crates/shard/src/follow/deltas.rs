@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_rows_and_overflows_start_a_new_chain() {
+    fn too_many_rows_and_overflows_start_a_new_sequence() {
         let mut delta_log = delta_log(&["1bit"], 10);
         delta_log.join(Clock(0), &[0, 1, 2, 3, 4, 5, 6, 7], &mut [0.0; 8 * 64]);
         delta_log.join(Clock(0), &[5, 6, 7, 8, 9, 10], &mut [0.0; 6 * 64]);

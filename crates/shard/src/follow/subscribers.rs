@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_subscriber_that_falls_behind_is_dropped_and_starts_a_new_chain() {
+    fn a_subscriber_that_falls_behind_is_dropped_and_starts_a_new_sequence() {
         let mut subscribers = Subscribers::default();
         subscribers.subscribe(WorkerId(0), Clock(0), &[(10, 1)], 10);
         for _ in 0..MAX_UNRECEIVED {

@@ -31,8 +31,8 @@ pub(crate) struct Frontier {
 impl Frontier {
     /// All of these workers at clock 0, by rank; `false` where there is none.
     pub fn new(seated: impl Iterator<Item = bool>) -> Self {
-        let standing = WorkerProgress { clock: Clock(0), since: Clock(0) };
-        let workers: Vec<_> = seated.map(|seated| seated.then_some(standing)).collect();
+        let progress = WorkerProgress { clock: Clock(0), since: Clock(0) };
+        let workers: Vec<_> = seated.map(|seated| seated.then_some(progress)).collect();
         let live = workers.iter().flatten().count() as u32;
         let counts = if live == 0 { BTreeMap::new() } else { BTreeMap::from([(Clock(0), live)]) };
         Self { workers, counts, left: Vec::new(), furthest: Clock(0), value: Clock(0) }
@@ -41,7 +41,7 @@ impl Frontier {
     /// All of these workers at `clock`, the first that they take part in.
     pub fn starting(clock: Clock, seated: impl Iterator<Item = bool>) -> Self {
         let mut frontier = Self::new(seated);
-        frontier.workers.iter_mut().flatten().for_each(|standing| *standing = WorkerProgress { clock, since: clock });
+        frontier.workers.iter_mut().flatten().for_each(|progress| *progress = WorkerProgress { clock, since: clock });
         let live = frontier.workers.iter().flatten().count() as u32;
         frontier.counts = if live == 0 { BTreeMap::new() } else { BTreeMap::from([(clock, live)]) };
         (frontier.furthest, frontier.value) = (clock, clock);
@@ -55,26 +55,26 @@ impl Frontier {
 
     /// Where `worker` is, if it is live.
     pub fn clock(&self, worker: WorkerId) -> Option<Clock> {
-        self.workers.get(worker.0 as usize).copied().flatten().map(|standing| standing.clock)
+        self.workers.get(worker.0 as usize).copied().flatten().map(|progress| progress.clock)
     }
 
     /// How many workers have ended a clock that the frontier has passed: those that live, and those
     /// that left later. Whoever came after it does not count.
     pub fn ended(&self, clock: Clock) -> usize {
-        let live = self.workers.iter().flatten().filter(|standing| standing.since <= clock);
-        let left = self.left.iter().filter(|standing| standing.since <= clock && standing.clock > clock);
+        let live = self.workers.iter().flatten().filter(|progress| progress.since <= clock);
+        let left = self.left.iter().filter(|progress| progress.since <= clock && progress.clock > clock);
         live.count() + left.count()
     }
 
     /// `worker`, which took part from clock `since` on, has ended clock `ended`. Returns whether
     /// the frontier moved.
     pub fn advance(&mut self, worker: WorkerId, ended: Clock, since: Clock) -> bool {
-        let Some(Some(standing)) = self.workers.get_mut(worker.0 as usize) else { return false };
-        if ended < standing.clock {
+        let Some(Some(progress)) = self.workers.get_mut(worker.0 as usize) else { return false };
+        if ended < progress.clock {
             return false;
         }
-        let from = std::mem::replace(&mut standing.clock, ended.next());
-        standing.since = since;
+        let from = std::mem::replace(&mut progress.clock, ended.next());
+        progress.since = since;
         self.uncount(from);
         *self.counts.entry(ended.next()).or_default() += 1;
         self.furthest = self.furthest.max(ended.next());
@@ -88,21 +88,21 @@ impl Frontier {
         if self.workers.len() <= rank {
             self.workers.resize(rank + 1, None);
         }
-        let standing = WorkerProgress { clock: self.value, since: self.value };
-        if let Some(before) = self.workers[rank].replace(standing) {
+        let progress = WorkerProgress { clock: self.value, since: self.value };
+        if let Some(before) = self.workers[rank].replace(progress) {
             self.left.push(before);
             self.uncount(before.clock);
         }
-        *self.counts.entry(standing.clock).or_default() += 1;
+        *self.counts.entry(progress.clock).or_default() += 1;
     }
 
     /// The frontier no longer waits for `worker`. Returns whether it moved.
     pub fn leave(&mut self, worker: WorkerId) -> bool {
         let Some(seat) = self.workers.get_mut(worker.0 as usize) else { return false };
-        let Some(standing) = seat.take() else { return false };
+        let Some(progress) = seat.take() else { return false };
         self.left.retain(|left| left.clock > self.value);
-        self.left.push(standing);
-        self.uncount(standing.clock);
+        self.left.push(progress);
+        self.uncount(progress.clock);
         self.settle()
     }
 
@@ -125,8 +125,8 @@ impl Frontier {
 
     /// The live workers that the frontier waits for, at most `most` of them.
     pub fn slowest(&self, most: usize) -> Vec<WorkerId> {
-        let at_frontier = |(rank, standing): (usize, &Option<WorkerProgress>)| {
-            standing.is_some_and(|standing| standing.clock <= self.value).then_some(WorkerId(rank as u32))
+        let at_frontier = |(rank, progress): (usize, &Option<WorkerProgress>)| {
+            progress.is_some_and(|progress| progress.clock <= self.value).then_some(WorkerId(rank as u32))
         };
         self.workers.iter().enumerate().filter_map(at_frontier).take(most).collect()
     }
@@ -134,23 +134,23 @@ impl Frontier {
 
 impl Field for Frontier {
     fn put(&self, out: &mut Vec<u8>) {
-        let pair = |standing: &WorkerProgress| (standing.clock, standing.since);
-        self.workers.iter().map(|standing| standing.as_ref().map(pair)).collect::<Vec<_>>().put(out);
+        let pair = |progress: &WorkerProgress| (progress.clock, progress.since);
+        self.workers.iter().map(|progress| progress.as_ref().map(pair)).collect::<Vec<_>>().put(out);
         self.left.iter().map(pair).collect::<Vec<_>>().put(out);
         (self.furthest, self.value).put(out);
     }
 
     fn get(input: &mut Reader<'_>) -> Result<Self, WireError> {
-        let standing = |(clock, since)| WorkerProgress { clock, since };
+        let progress = |(clock, since)| WorkerProgress { clock, since };
         let workers: Vec<Option<(Clock, Clock)>> = Field::get(input)?;
-        let workers: Vec<_> = workers.into_iter().map(|worker| worker.map(standing)).collect();
+        let workers: Vec<_> = workers.into_iter().map(|worker| worker.map(progress)).collect();
         let left: Vec<(Clock, Clock)> = Field::get(input)?;
         let (furthest, value) = Field::get(input)?;
         let mut counts = BTreeMap::new();
-        for standing in workers.iter().flatten() {
-            *counts.entry(standing.clock).or_default() += 1;
+        for progress in workers.iter().flatten() {
+            *counts.entry(progress.clock).or_default() += 1;
         }
-        Ok(Self { workers, counts, left: left.into_iter().map(standing).collect(), furthest, value })
+        Ok(Self { workers, counts, left: left.into_iter().map(progress).collect(), furthest, value })
     }
 }
 

@@ -59,7 +59,7 @@ enum Task {
 pub struct Actor {
     pub worker: Worker,
     pub program: Vec<Action>,
-    pub standing: Presence,
+    pub presence: Presence,
     pub(super) next: usize,
     pub(super) wait: Wait,
     pub(super) learner: Option<Learner>,
@@ -74,7 +74,7 @@ impl Actor {
         Self {
             worker,
             program: Vec::new(),
-            standing: Presence::Working,
+            presence: Presence::Working,
             next: 0,
             wait: Wait::Nothing,
             learner: None,
@@ -92,19 +92,19 @@ impl Actor {
 
     /// Whether it takes part.
     pub fn has_begun(&self) -> bool {
-        matches!(self.standing, Presence::Working | Presence::Leaving | Presence::Gone)
+        matches!(self.presence, Presence::Working | Presence::Leaving | Presence::Gone)
     }
 
     /// Whether nothing more will come of it.
     pub fn is_over(&self) -> bool {
-        matches!(self.standing, Presence::Gone | Presence::Crashed)
+        matches!(self.presence, Presence::Gone | Presence::Crashed)
     }
 
     /// Where the program stands, unless it is over.
     pub fn stands(&self) -> Option<String> {
         (!self.is_over()).then(|| {
             let (id, step) = (self.worker.id(), self.program.get(self.next));
-            format!("{id} at {} is {:?}, waits for {:?} before {step:?}", self.worker.clock(), self.standing, self.wait)
+            format!("{id} at {} is {:?}, waits for {:?} before {step:?}", self.worker.clock(), self.presence, self.wait)
         })
     }
 
@@ -181,7 +181,7 @@ fn keys_of(spec: &TableSpec, ids: &[u64]) -> Keys {
 impl Cluster {
     /// Takes a program as far as it goes now.
     pub(super) fn advance(&mut self, worker: usize) {
-        if self.actors[worker].standing != Presence::Working {
+        if self.actors[worker].presence != Presence::Working {
             return;
         }
         loop {
@@ -193,7 +193,7 @@ impl Cluster {
             let actor = &self.actors[worker];
             let Some(step) = actor.program.get(actor.next).cloned() else {
                 if actor.worker.is_idle() && actor.outstanding.is_empty() {
-                    self.actors[worker].standing = Presence::Leaving;
+                    self.actors[worker].presence = Presence::Leaving;
                     self.note(worker as u32, HistoryEvent::Left);
                     self.drive_worker(worker, WorkerInput::Leave);
                 }

@@ -101,7 +101,7 @@ impl Cluster {
         match node {
             NodeId::Coordinator => !self.leadership.away,
             NodeId::Server(server) => self.servers[server as usize].is_some(),
-            NodeId::Worker(worker) => self.actors[worker as usize].standing == Presence::Working,
+            NodeId::Worker(worker) => self.actors[worker as usize].presence == Presence::Working,
         }
     }
 

@@ -29,7 +29,7 @@ impl Cluster {
         self.planned.joined += 1;
         self.history.plan.workers.push(Some(Source(0)));
         let mut actor = Actor::new(Worker::new(WorkerId(rank), Source(0), Plan::default(), self.settings));
-        (actor.program, actor.standing) = (program, Presence::Away);
+        (actor.program, actor.presence) = (program, Presence::Away);
         self.actors.push(actor);
         self.worker_inputs.push(Vec::new());
         self.later(after, Happening::Join(rank as usize));
@@ -75,7 +75,7 @@ impl Cluster {
 
     pub(super) fn drain_a_worker(&mut self, worker: usize) {
         let actor = &mut self.actors[worker];
-        if actor.standing == Presence::Working && actor.next < actor.program.len() {
+        if actor.presence == Presence::Working && actor.next < actor.program.len() {
             actor.program.truncate(actor.next);
             self.network.counts.left += 1;
             self.advance(worker);
@@ -196,8 +196,8 @@ impl Cluster {
     }
 
     pub(super) fn crash(&mut self, worker: usize) {
-        if self.actors[worker].standing == Presence::Working {
-            self.actors[worker].standing = Presence::Crashed;
+        if self.actors[worker].presence == Presence::Working {
+            self.actors[worker].presence = Presence::Crashed;
             self.network.counts.crashed += 1;
             self.note(worker as u32, HistoryEvent::Crashed);
             self.end_process(NodeId::Worker(worker as u32));
@@ -207,7 +207,7 @@ impl Cluster {
     /// Asks for a place until it is given one, and then to begin until it does.
     pub(super) fn join(&mut self, worker: usize) {
         let rank = worker as u32;
-        let frame = match self.actors[worker].standing {
+        let frame = match self.actors[worker].presence {
             // Once more now and then, for an answer may have been lost.
             Presence::Welcomed(source) if self.random.chance(0.7) => {
                 let head = Head { source, ..Head::plain(NodeId::Worker(rank), NodeId::Coordinator) };
@@ -228,16 +228,16 @@ impl Cluster {
 
     /// What a worker hears that has not begun.
     pub(super) fn hear_of_joining(&mut self, worker: usize, frame: Frame) {
-        match (self.actors[worker].standing, frame.message) {
+        match (self.actors[worker].presence, frame.message) {
             (Presence::Away, Message::Control(Control::Welcome { source, .. })) => {
-                self.actors[worker].standing = Presence::Welcomed(source);
+                self.actors[worker].presence = Presence::Welcomed(source);
                 self.join(worker);
             }
             (Presence::Welcomed(source), Message::Control(Control::Begin { plan, clock, barriers, .. })) => {
                 self.network.counts.joined += 1;
                 let id = WorkerId(worker as u32);
                 let machine = Worker::new(id, source, plan, self.settings).starting(clock, barriers);
-                (self.actors[worker].worker, self.actors[worker].standing) = (machine, Presence::Working);
+                (self.actors[worker].worker, self.actors[worker].presence) = (machine, Presence::Working);
                 self.note(worker as u32, HistoryEvent::Joined { clock });
                 for happening in [Happening::Tick(id.into()), Happening::Heartbeat(id.into())] {
                     self.later(SAY_AGAIN, happening);
@@ -251,7 +251,7 @@ impl Cluster {
 
     /// The run is over before it came.
     pub(super) fn turned_away(&mut self, worker: usize) {
-        self.actors[worker].standing = Presence::Gone;
+        self.actors[worker].presence = Presence::Gone;
         self.note(worker as u32, HistoryEvent::TurnedAway);
     }
 }

@@ -62,7 +62,7 @@ impl Cluster {
             }
             NodeId::Worker(rank) => {
                 let worker = (rank & !membership::PROVISIONAL) as usize;
-                match self.actors[worker].standing {
+                match self.actors[worker].presence {
                     Presence::Crashed => return,
                     Presence::Away | Presence::Welcomed(_) => return self.hear_of_joining(worker, frame),
                     _ => {}
@@ -70,12 +70,12 @@ impl Cluster {
                 if let Message::Control(Control::Lost { node, .. }) = &frame.message
                     && *node == NodeId::Worker(rank)
                 {
-                    self.actors[worker].standing = Presence::Crashed;
+                    self.actors[worker].presence = Presence::Crashed;
                     self.network.counts.expelled += 1;
                     return self.note(rank, HistoryEvent::Crashed);
                 }
                 if matches!(frame.message, Message::Control(Control::Bye)) {
-                    self.actors[worker].standing = Presence::Gone;
+                    self.actors[worker].presence = Presence::Gone;
                 }
                 if matches!(frame.message, Message::Control(Control::Checkpoint { .. })) {
                     self.say_written_again(NodeId::Worker(rank));
@@ -101,7 +101,7 @@ impl Cluster {
                 }
             }
             NodeId::Worker(rank) => {
-                if self.actors[rank as usize].standing == Presence::Crashed {
+                if self.actors[rank as usize].presence == Presence::Crashed {
                     return;
                 }
                 if self.settings.resend_after.is_some() {
@@ -132,7 +132,7 @@ impl Cluster {
                     }
                 }
             }
-            NodeId::Worker(rank) => match self.actors[rank as usize].standing {
+            NodeId::Worker(rank) => match self.actors[rank as usize].presence {
                 Presence::Working => {
                     self.drive_worker(rank as usize, WorkerInput::Heartbeat);
                 }

@@ -38,7 +38,7 @@ pub struct MemberStatus {
     /// Where it listens.
     pub address: String,
     /// What it is up to.
-    pub standing: MemberState,
+    pub state: MemberState,
     /// How long ago it was heard.
     pub silent: Span,
     /// A worker's clock, when it was last heard.
@@ -104,7 +104,7 @@ pub enum MemberState {
 }
 
 variants!(MemberState { 0 => Joining, 1 => Present, 2 => Left, 3 => Lost { reason }, 4 => Leaving });
-fields!(MemberStatus { node, address, standing, silent, clock, report });
+fields!(MemberStatus { node, address, state, silent, clock, report });
 fields!(NodeReport { shards, frontiers, waited_for, step, round_trip, timeouts });
 fields!(Timeout { what, value, why, measured });
 fields!(Status {
