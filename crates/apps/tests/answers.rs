@@ -176,7 +176,8 @@ fn l1_by_proximal_steps_reaches_the_exact_optimum_in_every_way() {
     IMDB.by_proximal(&WAYS, 64, 500);
 }
 
-fn census(ways: &[Way]) {
+/// Learns census in these ways: no worse than the reference, or by no more than `allowance`.
+fn census(ways: &[Way], allowance: f64) {
     let Some(folder) = folder("census") else { return };
     let train = open(&folder.join("census_148d_train.dummy.gz"), shuffled(lib_svm(Labels::Binary), 10, 100));
     let test = open(&folder.join("census_148d_test.dummy.gz"), lib_svm(Labels::Binary));
@@ -186,20 +187,22 @@ fn census(ways: &[Way]) {
         let found = quality(&program, &learn(&program, &training, None, &train, workers), &test);
         println!("census, {workers} workers, {consistency}: {found:?}");
         let Quality::Binary { log_loss, accuracy, auc } = found else { panic!("of two classes") };
-        assert!(accuracy >= 0.8594 && log_loss <= 0.3019 && auc >= 0.9172);
+        assert!(accuracy >= 0.8594 - allowance && log_loss <= 0.3019 + allowance && auc >= 0.9172 - allowance);
     }
 }
 
 #[test]
 fn census_by_a_factorisation_machine_is_as_good_as_the_reference() {
-    // With slack the log-loss differs from run to run by more than lies between the two: by night.
-    census(&[(4, LOCK_STEP)]);
+    census(&[ALONE], 0.0);
+    // Several workers come to 0.3008 on a quiet machine and to 0.3022 on a busy one: each push is
+    // applied as it comes, so the order of a clock's pushes counts.
+    census(&[(4, LOCK_STEP)], 0.002);
 }
 
 #[test]
 #[ignore = "every way: a minute"]
 fn census_by_a_factorisation_machine_is_as_good_as_the_reference_in_every_way() {
-    census(&WAYS);
+    census(&WAYS, 0.0);
 }
 
 fn twenty_news(ways: &[Way]) {

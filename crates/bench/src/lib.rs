@@ -57,8 +57,8 @@ pub enum Bench {
     Bytes(BytesBench),
     /// What each codec saves, loses and costs on one core, beside copying memory in the same run.
     Codec(CodecBench),
-    /// What replicas cost: pushes to servers that hold everything twice, beside servers that hold it
-    /// once.
+    /// What replicas cost: pushes to servers that hold everything twice, beside servers that hold
+    /// it once.
     Cluster(ClusterBench),
     /// Real processes that are killed and stopped at random, while every push is accounted for.
     Chaos(ChaosBench),

@@ -17,10 +17,7 @@ fn check_status(coordinator_address: &str) {
     let status: serde_json::Value = serde_json::from_str(&json.stdout()).unwrap();
     let state = |node: &str| {
         let members = status["members"].as_array().unwrap();
-        members
-            .iter()
-            .find(|member| member["node"] == node)
-            .map(|member| member["state"].as_str().unwrap().to_owned())
+        members.iter().find(|member| member["node"] == node).map(|member| member["state"].as_str().unwrap().to_owned())
     };
     let expected = [
         ("server 0", "present"),

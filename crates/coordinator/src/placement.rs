@@ -23,7 +23,10 @@ impl Coordinator {
         let replicas = (self.replicas() as u32).min(servers);
         let chain = |shard: u32| {
             let head = (u64::from(shard) * u64::from(servers) / u64::from(shards)) as u32;
-            Chain { replicas: (0..replicas).map(|replica| (head + replica) % servers).collect(), backfilling: Vec::new() }
+            Chain {
+                replicas: (0..replicas).map(|replica| (head + replica) % servers).collect(),
+                backfilling: Vec::new(),
+            }
         };
         (0..shards).map(chain).collect()
     }

@@ -158,7 +158,7 @@ impl Field for Pace {
         }
         let (clock, share) = Field::get(input)?;
         let lean = u8::get(input)?.cast_signed();
-        if lean.unsigned_abs() >= pace::FAILURE_TIMEOUT {
+        if lean.unsigned_abs() >= pace::COMMITS_BEFORE_A_CHANGE {
             return Err(WireError::Malformed("a share that leans too far"));
         }
         Ok(Self { examples, seconds, clock, share, lean })

@@ -23,7 +23,7 @@ const TOLERANCE: f64 = 1.0 / 12.0;
 const TOLERANCE_UNITS: f64 = 0.75;
 /// … unless another whole number was nearer, to the same side, for so many commits running: that is
 /// no noise.
-pub(super) const FAILURE_TIMEOUT: u8 = 4;
+pub(super) const COMMITS_BEFORE_A_CHANGE: u8 = 4;
 
 /// No worker's share is more than this many times that of a worker of average speed.
 pub const MOST_OF_AVERAGE: u32 = 16;
@@ -93,7 +93,7 @@ impl Pace {
         };
         let now = f64::from(self.share);
         let off = (wanted - now).abs() >= (now * TOLERANCE).max(TOLERANCE_UNITS);
-        if off || self.lean.unsigned_abs() >= FAILURE_TIMEOUT {
+        if off || self.lean.unsigned_abs() >= COMMITS_BEFORE_A_CHANGE {
             (self.share, self.lean) = (nearest, 0);
         }
     }

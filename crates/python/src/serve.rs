@@ -59,8 +59,10 @@ impl PyServer {
         let serve = Serve {
             threads,
             coordinate: coordinate.map(|(servers, workers)| RunSize { servers, workers }),
-            membership: replicas
-                .map_or(Membership::Static, |replicas| Membership::Elastic { replicas, shards_per_server: SHARDS_PER_SERVER }),
+            membership: replicas.map_or(Membership::Static, |replicas| Membership::Elastic {
+                replicas,
+                shards_per_server: SHARDS_PER_SERVER,
+            }),
             ..Serve::new(connect)
         };
         let thread = std::thread::Builder::new().name("slackwater server".into()).spawn(move || serve.run().map(drop));

@@ -132,8 +132,8 @@ impl<T: Number> Shard<T> {
         Ok(Pulled { sequence, more, positions, values: values.freeze(), ..self.answered(read, released_by) })
     }
 
-    /// Finds the rows that a read names, and makes those that a read creates. Returns where they lie,
-    /// the positions of a list, and how many keys the read names.
+    /// Finds the rows that a read names, and makes those that a read creates. Returns where they
+    /// lie, the positions of a list, and how many keys the read names.
     pub(crate) fn resolve_read(
         &mut self,
         keys: &KeyPart,

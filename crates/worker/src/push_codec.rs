@@ -58,7 +58,7 @@ pub(crate) struct PushCodec {
     pipeline: Pipeline,
     encoder: Option<PayloadEncoder>,
     /// The encoder in use before, which may have residuals left.
-    owing: Option<PayloadEncoder>,
+    retiring: Option<PayloadEncoder>,
     /// What encoders that are gone have cost.
     spent: Meter,
     decoder: PayloadDecoder,
@@ -78,7 +78,7 @@ impl PushCodec {
             stopwatch,
             pipeline: Pipeline::default(),
             encoder: None,
-            owing: None,
+            retiring: None,
             spent: Meter::default(),
             decoder: PayloadDecoder::default(),
             parts: 0,
@@ -109,19 +109,19 @@ impl PushCodec {
     /// What it has cost and gained so far.
     pub fn meter(&self) -> Meter {
         let mut sum = self.spent;
-        self.encoder.iter().chain(&self.owing).for_each(|encoder| sum.add(encoder.meter()));
+        self.encoder.iter().chain(&self.retiring).for_each(|encoder| sum.add(encoder.meter()));
         sum
     }
 
     /// Rows whose residuals were dropped, because a bounded number is kept.
     pub fn dropped_rows(&self) -> u64 {
-        let residuals = self.encoder.iter().chain(&self.owing).filter_map(PayloadEncoder::value_encoder);
+        let residuals = self.encoder.iter().chain(&self.retiring).filter_map(PayloadEncoder::value_encoder);
         residuals.filter_map(codec::ValueEncoder::residuals).map(|residuals| residuals.dropped().rows).sum()
     }
 
     /// What has still to be sent, in runs that may name a row more than once.
     pub fn residuals(&self) -> Vec<codec::ResidualRun> {
-        let encoders = self.encoder.iter().chain(&self.owing).filter_map(PayloadEncoder::value_encoder);
+        let encoders = self.encoder.iter().chain(&self.retiring).filter_map(PayloadEncoder::value_encoder);
         encoders.filter_map(codec::ValueEncoder::residuals).flat_map(codec::RowResiduals::export).collect()
     }
 
@@ -131,7 +131,7 @@ impl PushCodec {
         let residuals = self.residuals();
         self.choice = CodecChoice::Pipeline(Pipeline::default());
         self.pipeline = Pipeline::default();
-        let encoders = self.encoder.take().into_iter().chain(self.owing.take());
+        let encoders = self.encoder.take().into_iter().chain(self.retiring.take());
         encoders.for_each(|encoder| self.spent.add(encoder.meter()));
         residuals
     }
@@ -152,17 +152,17 @@ impl PushCodec {
         let (number, width) = (self.spec.number, self.spec.width as usize);
         let new = works.then(|| PayloadEncoder::new(&pipeline, number, width, self.seed, self.stopwatch));
         if let Some(old) = std::mem::replace(&mut self.encoder, new) {
-            if self.owing.is_some() && !keeps_residuals(&old) {
+            if self.retiring.is_some() && !keeps_residuals(&old) {
                 self.spent.add(old.meter());
                 self.pipeline = pipeline;
                 return;
             }
             // Two changes in a row: the residuals of the first go along with the second.
-            if let Some(older) = self.owing.replace(old) {
+            if let Some(older) = self.retiring.replace(old) {
                 self.spent.add(older.meter());
                 let exported =
                     older.value_encoder().and_then(|encoder| encoder.residuals()).map(codec::RowResiduals::export);
-                let residuals = self.owing.as_mut().and_then(PayloadEncoder::value_encoder_mut);
+                let residuals = self.retiring.as_mut().and_then(PayloadEncoder::value_encoder_mut);
                 if let (Some(exported), Some(residuals)) =
                     (exported, residuals.and_then(|encoder| encoder.residuals_mut()))
                 {
@@ -178,14 +178,14 @@ impl PushCodec {
     pub fn encode(&mut self, keys: &KeySlice, values: Payload) -> EncodedPart {
         let plain = |values| EncodedPart { values, formats: Formats::default() };
         let is_finite = match values.numbers::<f32>() {
-            Some(numbers) if self.pipeline.is_lossy() || self.owing.is_some() => first_not_finite(numbers).is_none(),
+            Some(numbers) if self.pipeline.is_lossy() || self.retiring.is_some() => first_not_finite(numbers).is_none(),
             _ => true,
         };
-        if !is_finite || (self.encoder.is_none() && self.owing.is_none()) {
+        if !is_finite || (self.encoder.is_none() && self.retiring.is_none()) {
             return plain(values);
         }
         let rows = rows_of(keys);
-        let residuals = self.owing.as_mut().and_then(|owing| owing.with_residuals(rows, values.bytes()));
+        let residuals = self.retiring.as_mut().and_then(|retiring| retiring.with_residuals(rows, values.bytes()));
         let values = residuals.map_or(values, Payload::new);
         self.parts += 1;
         let probes = self.choice == CodecChoice::Auto && self.parts.is_multiple_of(PROBE);
@@ -201,7 +201,7 @@ impl PushCodec {
 
     /// These rows are set: what was left out of earlier pushes to them is forgotten.
     pub fn forget(&mut self, keys: &KeySlice) {
-        let encoders = self.encoder.iter_mut().chain(&mut self.owing).filter_map(PayloadEncoder::value_encoder_mut);
+        let encoders = self.encoder.iter_mut().chain(&mut self.retiring).filter_map(PayloadEncoder::value_encoder_mut);
         for residuals in
             encoders.filter_map(codec::ValueEncoder::residuals_mut).filter(|residuals| residuals.rows() > 0)
         {

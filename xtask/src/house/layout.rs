@@ -7,7 +7,7 @@ const MOST_LINES: usize = 600;
 
 /// Files that match on the lists of operations, messages and settings. A new entry of such a list
 /// must fail to compile wherever it is not handled, so these files refuse a wildcard arm.
-const EXHAUSTIVE: [&str; 16] = [
+const EXHAUSTIVE: [&str; 17] = [
     "crates/cli/src/train/setting.rs",
     "crates/cli/src/train/value.rs",
     "crates/coordinator/src/input.rs",
@@ -24,6 +24,7 @@ const EXHAUSTIVE: [&str; 16] = [
     "crates/worker/src/receive.rs",
     "crates/worker/src/receive/answers.rs",
     "crates/worker/src/receive/control.rs",
+    "crates/worker/src/receive/deltas.rs",
 ];
 
 const DENY: &str = "#![deny(clippy::wildcard_enum_match_arm)]";

@@ -30,7 +30,8 @@ struct Rules {
 /// Every use of a retired word, and every line of the list that is no rule.
 pub fn check(files: &[File]) -> Vec<Violation> {
     let Some(list) = find(files, LIST) else {
-        return Vec::new();
+        let message = "no such file; the list of retired words belongs there".to_owned();
+        return vec![Violation::new(Check::RetiredWords, LIST, 1, message)];
     };
     let (rules, mut violations) = parse(list);
     let applies = |path: &str| path != LIST && !rules.excluded.iter().any(|pattern| glob::matches(pattern, path));
@@ -206,6 +207,11 @@ mod tests {
     fn refused(rules: &str, path: &str, text: &str) -> Vec<usize> {
         let found = check(&files(&[(LIST, rules), (path, text)]));
         found.iter().map(|violation| violation.line).collect()
+    }
+
+    #[test]
+    fn a_missing_list_is_a_violation() {
+        assert_eq!(check(&files(&[("README.md", "text")])).len(), 1);
     }
 
     #[test]

@@ -13,7 +13,7 @@ const COPIED_BYTES: usize = 4 << 20;
 /// The same where shards have replicas. There, servers acknowledge one replication batch at a time,
 /// and a batch waits for all workers that push to its rows: a worker that could not send the rest
 /// of its push would keep the others waiting.
-const COPIED_BYTES_OF_WINDOWS: usize = 32 << 20;
+const REPLICATED_BYTES: usize = 32 << 20;
 
 impl<T: TargetNumber> Table<T> {
     /// Pushes `values`, row after row in the order of `keys`. Returns at once, unless too much is
@@ -151,8 +151,8 @@ impl<T: TargetNumber> Table<T> {
                 worker.push_rows(part);
                 let under_way = worker.unacknowledged_bytes();
                 // Looked up only past the lower bound: there may be many shards.
-                let is_copied = under_way > COPIED_BYTES && worker.plan().has_replicas();
-                (under_way, if is_copied { COPIED_BYTES_OF_WINDOWS } else { COPIED_BYTES })
+                let is_replicated = under_way > COPIED_BYTES && worker.plan().has_replicas();
+                (under_way, if is_replicated { REPLICATED_BYTES } else { COPIED_BYTES })
             });
             if under_way > most {
                 let has_room = |worker: &worker::Worker| worker.unacknowledged_bytes() <= most / 2;

@@ -34,7 +34,7 @@ pub(super) struct WorkerShell {
     /// Whether the program was told of the loss, by a call that failed with it.
     failure_was_reported: bool,
     /// Whether the run goes on without servers that are lost.
-    open: bool,
+    elastic: bool,
     /// Whether the program uses the worker no more.
     is_closed: bool,
     /// Whether the coordinator has answered the goodbye.
@@ -85,7 +85,7 @@ impl WorkerShell {
             silent: SilentNodes::default(),
             lost: None,
             failure_was_reported: false,
-            open: joined.lease.is_some(),
+            elastic: joined.lease.is_some(),
             is_closed: false,
             has_left: false,
             checkpoint_writer: CheckpointWriter::default(),
@@ -259,14 +259,14 @@ impl WorkerShell {
     /// anybody.
     fn check_silent(&mut self, failure_timeout: Duration) {
         let worker = &self.worker;
-        if let Some(error) = self.silent.check(|node| worker.waits_for(node), failure_timeout, self.open) {
+        if let Some(error) = self.silent.check(|node| worker.waits_for(node), failure_timeout, self.elastic) {
             self.lost.get_or_insert(error);
         }
     }
 
     /// Where the run ends with any of its nodes, one that is told to leave ends it, and says so.
     fn mind_leaving(&mut self, leave: &LeaveSignal) {
-        if leave.is_asked() && !self.open && !self.has_left && self.lost.is_none() {
+        if leave.is_asked() && !self.elastic && !self.has_left && self.lost.is_none() {
             let error = NodeError::ToldToLeave;
             self.worker_handle().fail(error.to_string());
             self.lost = Some(error);

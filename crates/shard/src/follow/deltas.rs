@@ -366,8 +366,8 @@ mod tests {
 
     /// Decodes deltas as a reader does.
     fn replay(delta_log: &DeltaLog, from: u64, copy: &mut BTreeMap<u64, Vec<f32>>) -> bool {
-        let Some(peers) = delta_log.after(from) else { return false };
-        for entry in peers {
+        let Some(deltas) = delta_log.after(from) else { return false };
+        for entry in deltas {
             let positions: Vec<u64> = match &entry.keys {
                 KeyPart::Run { first, count } => (first.0..first.0 + count).collect(),
                 KeyPart::Packed { count, packed, .. } => {
@@ -436,8 +436,8 @@ mod tests {
             assert!(delta_log.history_bytes <= HISTORY_BYTES.max(6400 * 4));
         }
         assert_eq!(delta_log.last(), (1, 199));
-        assert!(delta_log.after(199).is_some_and(|peers| peers.count() == 0));
-        assert!(delta_log.after(195).is_some_and(|peers| peers.count() == 4));
+        assert!(delta_log.after(199).is_some_and(|deltas| deltas.count() == 0));
+        assert!(delta_log.after(195).is_some_and(|deltas| deltas.count() == 4));
         assert!(delta_log.after(0).is_none() && delta_log.after(200).is_none());
     }
 
@@ -481,6 +481,6 @@ mod tests {
         delta_log.rows[..64].fill(-f32::MAX);
         delta_log.delta(&[5], &mut extreme);
         assert_eq!((delta_log.sequence, delta_log.len()), (3, 0));
-        assert!(delta_log.after(0).is_none_or(|peers| peers.count() == 0));
+        assert!(delta_log.after(0).is_none_or(|deltas| deltas.count() == 0));
     }
 }

@@ -31,12 +31,6 @@ impl SavedCheckpoint {
         self.gathered.clock
     }
 
-    /// How many workers had something to send.
-    #[must_use]
-    pub fn owing(&self) -> usize {
-        self.residuals.len()
-    }
-
     /// How many leases of the first data set are done.
     #[must_use]
     pub fn leases_done(&self) -> u64 {
@@ -184,17 +178,17 @@ impl Cluster {
         let Some(residuals) = machine.take_residuals() else { return };
         let (number, entry) = (residuals.checkpoint, Some(self.checkpoints.residuals.len().to_string()));
         let (node, source) = (machine.id().into(), machine.plan().source(machine.id()).unwrap_or_default());
-        let mut owes = control(node, Control::ResidualsWritten { number, entry });
-        owes.head.source = source;
+        let mut written = control(node, Control::ResidualsWritten { number, entry });
+        written.head.source = source;
         self.checkpoints.residuals.push(residuals);
-        self.checkpoints.said_residuals.insert(node, owes.clone());
-        self.dispatch(vec![owes]);
+        self.checkpoints.said_residuals.insert(node, written.clone());
+        self.dispatch(vec![written]);
     }
 
     /// A node that is asked for a checkpoint again says again what it has said.
     pub(super) fn say_written_again(&mut self, node: NodeId) {
-        let owes = self.checkpoints.said_residuals.get(&node).cloned();
-        owes.into_iter().for_each(|owes| self.dispatch(vec![owes]));
+        let written = self.checkpoints.said_residuals.get(&node).cloned();
+        written.into_iter().for_each(|written| self.dispatch(vec![written]));
         for said in self.checkpoints.said.get(&node).cloned().unwrap_or_default() {
             self.dispatch(vec![control(node, said)]);
         }

@@ -1,5 +1,9 @@
-//! A UCI bag of words as LibSVM text, on standard output:
-//! `cargo run --release -p slackwater-data --example bag_of_words -- DOCWORD LABELS train|test [counts|tfidf]`
+//! Writes a UCI bag of words as LibSVM text to standard output. PART is train or test, WEIGHTING is
+//! counts or tfidf:
+//!
+//! ```sh
+//! cargo run --release -p slackwater-data --example bag_of_words -- DOCWORD LABELS PART [WEIGHTING]
+//! ```
 
 use data::{Weighting, bag_of_words};
 use std::error::Error;
