@@ -19,7 +19,7 @@ const ORDER_BYTES: usize = 40;
 
 /// How a process waits for bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wait {
+pub(crate) enum ReceiveMode {
     /// Asleep in the kernel.
     Blocking,
     /// Awake, asking again and again.
@@ -34,7 +34,7 @@ pub(crate) enum Order {
     /// After one byte of leave, send `BULK_BYTES`, this many at a time.
     Down { chunk_bytes: u64 },
     /// Answer each of `rounds` frames with another.
-    RoundTrips { rounds: u64, up_bytes: u64, down_bytes: u64, wait: Wait },
+    RoundTrips { rounds: u64, up_bytes: u64, down_bytes: u64, wait: ReceiveMode },
 }
 
 impl Order {
@@ -44,7 +44,7 @@ impl Order {
             Self::Up { chunk_bytes } => [0, chunk_bytes, 0, 0, 0],
             Self::Down { chunk_bytes } => [1, chunk_bytes, 0, 0, 0],
             Self::RoundTrips { rounds, up_bytes, down_bytes, wait } => {
-                [2, rounds, up_bytes, down_bytes, u64::from(wait == Wait::Spinning)]
+                [2, rounds, up_bytes, down_bytes, u64::from(wait == ReceiveMode::Spinning)]
             }
         };
         let mut bytes = [0; ORDER_BYTES];
@@ -65,7 +65,7 @@ impl Order {
             [0, chunk_bytes, 0, 0, 0] if bulk_chunk(chunk_bytes) => Ok(Self::Up { chunk_bytes }),
             [1, chunk_bytes, 0, 0, 0] if bulk_chunk(chunk_bytes) => Ok(Self::Down { chunk_bytes }),
             [2, rounds, up_bytes, down_bytes, spinning @ 0..=1] if frame(up_bytes) && frame(down_bytes) => {
-                let wait = if spinning == 1 { Wait::Spinning } else { Wait::Blocking };
+                let wait = if spinning == 1 { ReceiveMode::Spinning } else { ReceiveMode::Blocking };
                 Ok(Self::RoundTrips { rounds, up_bytes, down_bytes, wait })
             }
             _ => bail!("no such order: {numbers:?}"),
@@ -125,26 +125,30 @@ pub(crate) fn receive_in_chunks(mut stream: &TcpStream, buffer: &mut [u8], chunk
 }
 
 /// Does something with a connection that waits in the given way, and leaves it blocking.
-pub(crate) fn waiting<T>(stream: &TcpStream, wait: Wait, action: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
-    stream.set_nonblocking(wait == Wait::Spinning)?;
+pub(crate) fn waiting<T>(
+    stream: &TcpStream,
+    wait: ReceiveMode,
+    action: impl FnOnce() -> io::Result<T>,
+) -> io::Result<T> {
+    stream.set_nonblocking(wait == ReceiveMode::Spinning)?;
     let done = action();
     stream.set_nonblocking(false)?;
     done
 }
 
 /// Writes a whole frame.
-pub(crate) fn send(mut stream: &TcpStream, frame: &[u8], wait: Wait) -> io::Result<()> {
+pub(crate) fn send(mut stream: &TcpStream, frame: &[u8], wait: ReceiveMode) -> io::Result<()> {
     match wait {
-        Wait::Blocking => stream.write_all(frame),
-        Wait::Spinning => spin(frame.len(), ErrorKind::WriteZero, |done| stream.write(&frame[done..])),
+        ReceiveMode::Blocking => stream.write_all(frame),
+        ReceiveMode::Spinning => spin(frame.len(), ErrorKind::WriteZero, |done| stream.write(&frame[done..])),
     }
 }
 
 /// Reads a whole frame.
-pub(crate) fn receive(mut stream: &TcpStream, frame: &mut [u8], wait: Wait) -> io::Result<()> {
+pub(crate) fn receive(mut stream: &TcpStream, frame: &mut [u8], wait: ReceiveMode) -> io::Result<()> {
     match wait {
-        Wait::Blocking => stream.read_exact(frame),
-        Wait::Spinning => spin(frame.len(), ErrorKind::UnexpectedEof, |done| stream.read(&mut frame[done..])),
+        ReceiveMode::Blocking => stream.read_exact(frame),
+        ReceiveMode::Spinning => spin(frame.len(), ErrorKind::UnexpectedEof, |done| stream.read(&mut frame[done..])),
     }
 }
 
@@ -173,8 +177,8 @@ mod tests {
         for order in [
             Order::Up { chunk_bytes: 1 << 16 },
             Order::Down { chunk_bytes: 1 << 20 },
-            Order::RoundTrips { rounds: 7, up_bytes: 64, down_bytes: 32, wait: Wait::Blocking },
-            Order::RoundTrips { rounds: 0, up_bytes: 1, down_bytes: 1, wait: Wait::Spinning },
+            Order::RoundTrips { rounds: 7, up_bytes: 64, down_bytes: 32, wait: ReceiveMode::Blocking },
+            Order::RoundTrips { rounds: 0, up_bytes: 1, down_bytes: 1, wait: ReceiveMode::Spinning },
         ] {
             assert_eq!(Order::decode(&order.encode()).unwrap(), order);
         }
@@ -185,7 +189,7 @@ mod tests {
         for order in [
             Order::Up { chunk_bytes: 0 },
             Order::Down { chunk_bytes: u64::MAX },
-            Order::RoundTrips { rounds: 1, up_bytes: FRAME_LIMIT + 1, down_bytes: 1, wait: Wait::Blocking },
+            Order::RoundTrips { rounds: 1, up_bytes: FRAME_LIMIT + 1, down_bytes: 1, wait: ReceiveMode::Blocking },
         ] {
             assert!(Order::decode(&order.encode()).is_err());
         }

@@ -13,7 +13,7 @@ use launch::{OutputTarget, Process, Start};
 
 use super::cold::{ColdBuffers, ColdCopy};
 use super::measure::{Format, Report, median};
-use super::peer::{BULK_BYTES, Order, Wait, receive, receive_in_chunks, send, send_in_chunks, waiting};
+use super::peer::{BULK_BYTES, Order, ReceiveMode, receive, receive_in_chunks, send, send_in_chunks, waiting};
 
 /// The chunk sizes of which the best counts as what the machine can do.
 pub(crate) const CHUNK_BYTES: [usize; 3] = [64 << 10, 256 << 10, 1 << 20];
@@ -92,7 +92,7 @@ impl RawPeer {
         up_bytes: usize,
         down_bytes: usize,
     ) -> anyhow::Result<f64> {
-        self.round_trip(rounds, up_bytes, down_bytes, Wait::Blocking)
+        self.round_trip(rounds, up_bytes, down_bytes, ReceiveMode::Blocking)
     }
 
     /// The median seconds of a frame up and a frame back, both processes awake while they wait.
@@ -102,10 +102,16 @@ impl RawPeer {
         up_bytes: usize,
         down_bytes: usize,
     ) -> anyhow::Result<f64> {
-        self.round_trip(rounds, up_bytes, down_bytes, Wait::Spinning)
+        self.round_trip(rounds, up_bytes, down_bytes, ReceiveMode::Spinning)
     }
 
-    fn round_trip(&mut self, rounds: u32, up_bytes: usize, down_bytes: usize, wait: Wait) -> anyhow::Result<f64> {
+    fn round_trip(
+        &mut self,
+        rounds: u32,
+        up_bytes: usize,
+        down_bytes: usize,
+        wait: ReceiveMode,
+    ) -> anyhow::Result<f64> {
         let (rounds, up_length, down_length) = (u64::from(rounds), up_bytes as u64, down_bytes as u64);
         self.order(Order::RoundTrips { rounds, up_bytes: up_length, down_bytes: down_length, wait })?;
         let (up, mut down) = (vec![1; up_bytes], vec![0; down_bytes]);

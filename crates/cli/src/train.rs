@@ -7,6 +7,7 @@ mod given;
 mod interrupt;
 mod job;
 mod learn;
+mod monitor;
 mod progress;
 mod reading;
 mod report;
@@ -15,7 +16,6 @@ mod settings;
 #[cfg(test)]
 mod tests;
 mod value;
-mod watch;
 
 pub(crate) use given::{Given, InProcess, InRun};
 pub(crate) use job::method;
@@ -29,6 +29,7 @@ use apps::train::{Data, TrainError};
 use interrupt::Interrupt;
 use job::{Job, Method};
 use learn::{Learned, learn};
+use monitor::{Account, Display, TrainingMonitor};
 use observe::{Exporter, Metrics};
 use report::{Report, Run};
 use slackwater::{Consistency, NumberType, Refusal, RunSize, Session, TableSpec, Updaters, WaitPolicy};
@@ -38,7 +39,6 @@ use std::io::Write;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
-use watch::{Account, Display, Watch};
 
 use crate::figures::Figures;
 use crate::totals::{Ranks, Totals};
@@ -310,7 +310,8 @@ fn work_on(
     session.limit_bandwidth(job.bandwidth);
     let reader = job.data.for_worker(rank, workers)?;
     let display = (rank == 0).then(|| Display::start(job.method.name(), reader.settings().epochs));
-    let mut watch = Watch::new(session, interrupt, learnt_here, metrics.map(|metrics| metrics.worker(rank)), display);
+    let mut watch =
+        TrainingMonitor::new(session, interrupt, learnt_here, metrics.map(|metrics| metrics.worker(rank)), display);
     let learned = match learn(session, job, Data::Share(&reader), &mut watch) {
         Ok(learned) => learned,
         Err(error) => {

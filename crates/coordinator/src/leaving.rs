@@ -20,7 +20,7 @@ impl Coordinator {
                 return Self::say(node, Control::LeaveDeferred { reason }, out);
             }
             self.members.get_mut(&node).into_iter().for_each(|member| member.leaving = true);
-            self.news
+            self.events
                 .push(MembershipEvent { node, what: "was told to leave: what it holds goes to others".to_owned() });
         }
         for chain in &mut self.chains {
@@ -64,7 +64,7 @@ impl Coordinator {
             self.members.get_mut(&node).into_iter().for_each(|member| member.gone = true);
             self.untold.remove(&node);
             self.forget_at_tables(node, out);
-            self.news.push(MembershipEvent { node, what: "has left: others hold what it held".to_owned() });
+            self.events.push(MembershipEvent { node, what: "has left: others hold what it held".to_owned() });
             Self::say(node, Control::Released, out);
         }
     }

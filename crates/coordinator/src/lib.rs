@@ -109,7 +109,7 @@ pub struct Coordinator {
     present: usize,
     passed: u64,
     said_again: Time,
-    news: Vec<MembershipEvent>,
+    events: Vec<MembershipEvent>,
     /// Whether every shard had all of its replicas when that was last looked at.
     is_whole: bool,
     lost: Option<(NodeId, String)>,
@@ -148,7 +148,7 @@ impl Coordinator {
             present: 0,
             passed: 0,
             said_again: Time(0),
-            news: Vec::new(),
+            events: Vec::new(),
             is_whole: true,
             lost: None,
             checkpoints: Checkpoints::default(),
@@ -191,8 +191,8 @@ impl Coordinator {
     }
 
     /// Who came and went since this was last asked.
-    pub fn take_news(&mut self) -> Vec<MembershipEvent> {
-        std::mem::take(&mut self.news)
+    pub fn take_events(&mut self) -> Vec<MembershipEvent> {
+        std::mem::take(&mut self.events)
     }
 
     fn say(to: NodeId, control: Control, out: &mut Outbox) {
@@ -486,7 +486,7 @@ impl Coordinator {
         member.expelled =
             Some(format!("{reason}, and the run went on without it; start it again to join as a new one"));
         self.tokens.retain(|_, known| *known != node);
-        self.news.push(MembershipEvent { node, what: format!("is lost: {reason}; the run goes on without it") });
+        self.events.push(MembershipEvent { node, what: format!("is lost: {reason}; the run goes on without it") });
         self.departed(node, out);
     }
 

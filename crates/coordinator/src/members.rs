@@ -88,7 +88,7 @@ impl Coordinator {
                 let source = Source(self.given);
                 self.members.insert(node, MemberRecord::new(address, source, now));
                 if self.begun {
-                    self.news.push(MembershipEvent { node, what: "joins the run".to_owned() });
+                    self.events.push(MembershipEvent { node, what: "joins the run".to_owned() });
                 }
                 node
             }

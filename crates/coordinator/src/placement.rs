@@ -76,7 +76,7 @@ impl Coordinator {
         let whole = self.chains.iter().all(|chain| chain.replicas.len() >= replicas && chain.backfilling.is_empty());
         if whole && !std::mem::replace(&mut self.is_whole, true) {
             let what = format!("has its replicas: every shard is held by {replicas} servers");
-            self.news.push(MembershipEvent { node: NodeId::Coordinator, what });
+            self.events.push(MembershipEvent { node: NodeId::Coordinator, what });
         }
         self.is_whole = whole;
     }

@@ -119,8 +119,8 @@ pub fn join(
                     (place, was_welcomed) = (Some((node, source)), true);
                     asked = None;
                 }
-                Some(ShellControl::TurnedAway { reason, token: theirs }) if theirs == token => {
-                    return Err(NodeError::TurnedAway { reason: reason.to_owned() });
+                Some(ShellControl::JoinRefused { reason, token: theirs }) if theirs == token => {
+                    return Err(NodeError::JoinRefused { reason: reason.to_owned() });
                 }
                 Some(ShellControl::Begin { plan, members, clock, barriers, lease }) => {
                     if let Some((node, source)) = place {
@@ -128,7 +128,7 @@ pub fn join(
                             && plan.source(WorkerId(rank)) != Some(source)
                         {
                             let reason = format!("{node} was silent for too long and another process took its place");
-                            return Err(NodeError::TurnedAway { reason });
+                            return Err(NodeError::JoinRefused { reason });
                         }
                         transport.know(members);
                         let (plan, members) = (plan.clone(), members.to_vec());
@@ -144,11 +144,11 @@ pub fn join(
                     ShellControl::Bye
                     | ShellControl::Follow { .. }
                     | ShellControl::Welcome { .. }
-                    | ShellControl::TurnedAway { .. }
+                    | ShellControl::JoinRefused { .. }
                     | ShellControl::Adopt { .. }
                     | ShellControl::Checkpoint { .. }
                     | ShellControl::Restore { .. }
-                    | ShellControl::StaysForNow { .. },
+                    | ShellControl::LeaveDeferred { .. },
                 ) => {
                     if frame.head.from == NodeId::Coordinator && early.len() < EARLY_FRAMES {
                         early.push(frame);
@@ -164,7 +164,7 @@ pub fn join(
             return Err(NodeError::LeftEarly);
         }
         if let Some(reason) = transport.incompatible().filter(|_| !was_welcomed) {
-            return Err(NodeError::TurnedAway { reason });
+            return Err(NodeError::JoinRefused { reason });
         }
         if begin.elapsed() > limit {
             let reason = match (place, was_welcomed) {

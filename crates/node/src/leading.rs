@@ -173,7 +173,7 @@ impl LeadingCoordinator {
             self.recorder.iter().for_each(|recorder| told.iter().cloned().for_each(|input| recorder.input(input)));
         }
         self.hold(out, transport);
-        for news in self.machine.take_news() {
+        for news in self.machine.take_events() {
             tracing::warn!(node = %news.node, "{}", news.what);
         }
     }

@@ -49,7 +49,7 @@ use types::NodeId;
 pub enum NodeError {
     /// The coordinator has no place for this node.
     #[error("the coordinator turned this node away: {reason}")]
-    TurnedAway {
+    JoinRefused {
         /// In words.
         reason: String,
     },

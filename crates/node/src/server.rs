@@ -173,7 +173,7 @@ pub fn run_server(
                         return Err(NodeError::lost(node, lost, reason.to_owned()));
                     }
                     Some(ShellControl::Begin { .. }) => continue,
-                    Some(ShellControl::StaysForNow { reason }) => {
+                    Some(ShellControl::LeaveDeferred { reason }) => {
                         if stays.as_deref() != Some(reason) {
                             tracing::warn!(%node, "stays for now, though it was told to leave: {reason}");
                             stays = Some(reason.to_owned());
@@ -195,7 +195,7 @@ pub fn run_server(
                         | ShellControl::Bye
                         | ShellControl::Follow { .. }
                         | ShellControl::Welcome { .. }
-                        | ShellControl::TurnedAway { .. },
+                        | ShellControl::JoinRefused { .. },
                     ) => {}
                 }
             } else if matches!(frame.message, Message::Control(Control::Heartbeat)) {

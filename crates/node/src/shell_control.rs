@@ -17,7 +17,7 @@ pub(crate) enum ShellControl<'a> {
     /// This node has a place.
     Welcome { node: NodeId, source: Source, token: u64 },
     /// There is no place for this node.
-    TurnedAway { reason: &'a str, token: u64 },
+    JoinRefused { reason: &'a str, token: u64 },
     /// The run begins.
     Begin { plan: &'a Plan, members: &'a [Member], clock: Clock, barriers: u64, lease: Option<Span> },
     /// A node is lost, and the run with it.
@@ -29,7 +29,7 @@ pub(crate) enum ShellControl<'a> {
     /// A table of a checkpoint is to be read.
     Restore { table: TableId, spec: &'a TableSpec, clock: Clock, location: &'a str, name: &'a str },
     /// A server that was told to leave has to stay for now.
-    StaysForNow { reason: &'a str },
+    LeaveDeferred { reason: &'a str },
 }
 
 impl<'a> ShellControl<'a> {
@@ -41,7 +41,7 @@ impl<'a> ShellControl<'a> {
             Control::Bye => Self::Bye,
             Control::Follow { leader } => Self::Follow { leader },
             Control::Welcome { node, source, token } => Self::Welcome { node: *node, source: *source, token: *token },
-            Control::JoinRefused { reason, token } => Self::TurnedAway { reason, token: *token },
+            Control::JoinRefused { reason, token } => Self::JoinRefused { reason, token: *token },
             Control::Begin { plan, members, clock, barriers, lease } => {
                 Self::Begin { plan, members, clock: *clock, barriers: *barriers, lease: *lease }
             }
@@ -51,7 +51,7 @@ impl<'a> ShellControl<'a> {
             Control::Restore { table, spec, clock, location, name } => {
                 Self::Restore { table: *table, spec, clock: *clock, location, name }
             }
-            Control::LeaveDeferred { reason } => Self::StaysForNow { reason },
+            Control::LeaveDeferred { reason } => Self::LeaveDeferred { reason },
             Control::Join { .. }
             | Control::Adopted { .. }
             | Control::MakeTable { .. }

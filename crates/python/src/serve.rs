@@ -42,10 +42,10 @@ impl PyServer {
 impl PyServer {
     /// Starts serving and returns at once.
     #[new]
-    #[pyo3(signature = (coordinator_address, threads, coordinate, replicas, join_limit, failure_timeout, shared_memory, place=None))]
+    #[pyo3(signature = (coordinator, threads, coordinate, replicas, join_limit, failure_timeout, shared_memory, place=None))]
     #[expect(clippy::too_many_arguments, reason = "Python names them")]
     fn new(
-        coordinator_address: &str,
+        coordinator: &str,
         threads: u32,
         coordinate: Option<(u32, u32)>,
         replicas: Option<u32>,
@@ -54,7 +54,7 @@ impl PyServer {
         shared_memory: bool,
         place: Option<u32>,
     ) -> PyResult<Self> {
-        let connect = connect_to(coordinator_address, place, join_limit, failure_timeout, shared_memory)?;
+        let connect = connect_to(coordinator, place, join_limit, failure_timeout, shared_memory)?;
         let leave = connect.leave.clone();
         let serve = Serve {
             threads,

@@ -59,7 +59,7 @@ fn interruptible<R: Send + 'static>(
 
 /// How to reach a run, by what Python gave.
 pub fn connect_to(
-    coordinator_address: &str,
+    coordinator: &str,
     place: Option<u32>,
     join_limit: f64,
     failure_timeout: f64,
@@ -70,7 +70,7 @@ pub fn connect_to(
         join_limit: seconds(join_limit)?,
         failure_timeout: seconds(failure_timeout)?,
         same_host: if shared_memory { SameHost::SharedMemory } else { SameHost::Tcp },
-        ..Connect::to(coordinator_address)
+        ..Connect::to(coordinator)
     })
 }
 
@@ -120,19 +120,19 @@ impl PySession {
         Ok(begun.map_err(|error| error::raise(py, error))?.into_iter().map(Self::new).collect())
     }
 
-    /// Joins the run of the coordinator at `coordinator_address`, as worker `place` if that is
+    /// Joins the run of the coordinator at `coordinator`, as worker `place` if that is
     /// given.
     #[staticmethod]
-    #[pyo3(signature = (coordinator_address, place, join_limit, failure_timeout, shared_memory))]
+    #[pyo3(signature = (coordinator, place, join_limit, failure_timeout, shared_memory))]
     fn connect(
         py: Python<'_>,
-        coordinator_address: &str,
+        coordinator: &str,
         place: Option<u32>,
         join_limit: f64,
         failure_timeout: f64,
         shared_memory: bool,
     ) -> PyResult<Self> {
-        let connect = connect_to(coordinator_address, place, join_limit, failure_timeout, shared_memory)?;
+        let connect = connect_to(coordinator, place, join_limit, failure_timeout, shared_memory)?;
         let leave = connect.leave.clone();
         let joined = interruptible(py, move || slackwater::Session::connect(&connect), || leave.ask())?;
         joined.map(Self::new).map_err(|error| error::raise(py, error))

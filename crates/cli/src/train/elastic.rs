@@ -4,7 +4,7 @@
 use super::crew::{Crew, Muster};
 use super::job::Job;
 use super::learn::learn;
-use super::watch::{Account, Display, Watch};
+use super::monitor::{Account, Display, TrainingMonitor};
 use super::{Interrupt, Outcome, with_advice};
 use apps::leased::{Leased, PER_CLOCK};
 use apps::once::once;
@@ -66,7 +66,8 @@ pub(crate) fn work_on(
         );
     }
     let display = (rank == 0).then(|| Display::start(job.method.name(), leased.settings().epochs));
-    let mut watch = Watch::new(session, interrupt, learnt_here, metrics.map(|metrics| metrics.worker(rank)), display);
+    let mut watch =
+        TrainingMonitor::new(session, interrupt, learnt_here, metrics.map(|metrics| metrics.worker(rank)), display);
     let learned = match learn(session, job, Data::Leased(&leased), &mut watch) {
         Ok(learned) => learned,
         Err(error) => {

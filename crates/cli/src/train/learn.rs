@@ -2,7 +2,7 @@
 //! it.
 
 use super::job::{Job, Method};
-use super::watch::Watch;
+use super::monitor::TrainingMonitor;
 use apps::model::ModelTable;
 use apps::proximal::Gap;
 use apps::scaling::Scaling;
@@ -52,7 +52,7 @@ fn learn_proximal(
     session: &Session,
     proximal: &apps::proximal::Proximal,
     reader: &DataReader,
-    watch: &mut Watch<'_>,
+    watch: &mut TrainingMonitor<'_>,
 ) -> Result<Learned, TrainError> {
     let solved = apps::proximal::train(session, proximal, &reader.once(), |state| match state {
         Some(state) => watch.see(Learnt {
@@ -76,7 +76,7 @@ pub(crate) fn learn(
     session: &Session,
     job: &Job,
     data: Data<'_>,
-    watch: &mut Watch<'_>,
+    watch: &mut TrainingMonitor<'_>,
 ) -> Result<Learned, TrainError> {
     if let (Method::Proximal(proximal, _), Data::Share(reader)) = (&job.method, data) {
         return learn_proximal(session, proximal, reader, watch);

@@ -1,8 +1,8 @@
 //! What a training comes to: figures for people or for programs, and the picture.
 
 use super::job::Job;
+use super::monitor::Account;
 use super::reading::{labels, open_alike};
-use super::watch::Account;
 use crate::figures::Figures;
 use crate::totals::{Ranks, Totals, Waiting, bytes_in_words, grouped};
 use anyhow::Context;

@@ -141,9 +141,9 @@ fn a_successor_gives_up_nobody_before_every_lease_of_its_predecessor_has_ended()
         said(&mut coordinator, found + FAILURE_TIMEOUT, node, source, Control::Heartbeat);
     }
     ticked(&mut coordinator, found + Span(FAILURE_TIMEOUT.0 / 4 * 5));
-    assert_eq!(coordinator.take_news(), []);
+    assert_eq!(coordinator.take_events(), []);
     ticked(&mut coordinator, found + Span(FAILURE_TIMEOUT.0 / 4 * 5 + 1));
-    assert!(coordinator.take_news().iter().any(|news| news.node == NodeId::Server(0)));
+    assert!(coordinator.take_events().iter().any(|news| news.node == NodeId::Server(0)));
     assert_eq!(coordinator.plan.servers(), [1]);
 }
 

@@ -234,10 +234,10 @@ impl WorkerShell {
                 ShellControl::Heartbeat
                 | ShellControl::Follow { .. }
                 | ShellControl::Welcome { .. }
-                | ShellControl::TurnedAway { .. }
+                | ShellControl::JoinRefused { .. }
                 | ShellControl::Begin { .. }
                 | ShellControl::Restore { .. }
-                | ShellControl::StaysForNow { .. },
+                | ShellControl::LeaveDeferred { .. },
             ) => {}
         }
     }

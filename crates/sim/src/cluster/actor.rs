@@ -33,7 +33,7 @@ pub enum Presence {
 
 /// What the program waits for before its next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wait {
+pub(super) enum AwaitedEvent {
     Nothing,
     Until(Time),
     For(TicketId),
@@ -61,7 +61,7 @@ pub struct Actor {
     pub program: Vec<Action>,
     pub presence: Presence,
     pub(super) next: usize,
-    pub(super) wait: Wait,
+    pub(super) wait: AwaitedEvent,
     pub(super) learner: Option<Learner>,
     pub(super) tables: BTreeMap<TableIndex, TableId>,
     tasks: Vec<TicketId>,
@@ -76,7 +76,7 @@ impl Actor {
             program: Vec::new(),
             presence: Presence::Working,
             next: 0,
-            wait: Wait::Nothing,
+            wait: AwaitedEvent::Nothing,
             learner: None,
             tables: BTreeMap::new(),
             tasks: Vec::new(),
@@ -110,13 +110,13 @@ impl Actor {
 
     fn may_go_on(&self, now: Time, specs: &[TableSpec]) -> bool {
         match self.wait {
-            Wait::Nothing => true,
-            Wait::Until(time) => now >= time,
-            Wait::For(ticket) => self.worker.is_finished(ticket),
-            Wait::Table(table) => self.worker.table(&specs[table.0].name).is_some(),
-            Wait::Barrier(number) => self.worker.barrier_passed(number),
-            Wait::Leases => self.learner.as_ref().is_none_or(|learner| learner.may_go_on(&self.worker)),
-            Wait::Flushed => self.worker.is_flushed(),
+            AwaitedEvent::Nothing => true,
+            AwaitedEvent::Until(time) => now >= time,
+            AwaitedEvent::For(ticket) => self.worker.is_finished(ticket),
+            AwaitedEvent::Table(table) => self.worker.table(&specs[table.0].name).is_some(),
+            AwaitedEvent::Barrier(number) => self.worker.barrier_passed(number),
+            AwaitedEvent::Leases => self.learner.as_ref().is_none_or(|learner| learner.may_go_on(&self.worker)),
+            AwaitedEvent::Flushed => self.worker.is_flushed(),
         }
     }
 
@@ -219,9 +219,9 @@ impl Cluster {
 
     /// What the program waited for is there.
     fn arrived(&mut self, worker: usize) {
-        match std::mem::replace(&mut self.actors[worker].wait, Wait::Nothing) {
-            Wait::Barrier(number) => self.note(worker as u32, HistoryEvent::BarrierPassed { number }),
-            Wait::Table(table) => {
+        match std::mem::replace(&mut self.actors[worker].wait, AwaitedEvent::Nothing) {
+            AwaitedEvent::Barrier(number) => self.note(worker as u32, HistoryEvent::BarrierPassed { number }),
+            AwaitedEvent::Table(table) => {
                 let actor = &mut self.actors[worker];
                 match actor.worker.table(&self.history.specs[table.0].name).cloned() {
                     Some(Ok(id)) => {
@@ -231,7 +231,11 @@ impl Cluster {
                     None => {}
                 }
             }
-            Wait::Nothing | Wait::Until(_) | Wait::For(_) | Wait::Leases | Wait::Flushed => {}
+            AwaitedEvent::Nothing
+            | AwaitedEvent::Until(_)
+            | AwaitedEvent::For(_)
+            | AwaitedEvent::Leases
+            | AwaitedEvent::Flushed => {}
         }
     }
 
@@ -241,10 +245,10 @@ impl Cluster {
             Action::MakeTable(table) => {
                 let spec = self.history.specs[table.0].clone();
                 self.drive_worker(worker, WorkerInput::MakeTable(spec));
-                self.actors[worker].wait = Wait::Table(table);
+                self.actors[worker].wait = AwaitedEvent::Table(table);
             }
             Action::Compute(span) => {
-                self.actors[worker].wait = Wait::Until(now + span);
+                self.actors[worker].wait = AwaitedEvent::Until(now + span);
                 self.later(span, Happening::Wake(worker));
             }
             Action::Push { table, keys, write, after } => self.push(worker, table, &keys, &write, &after, None),
@@ -262,7 +266,7 @@ impl Cluster {
                 let asked = WorkerInput::PullRowState(now, id, Some(keys), Vec::new());
                 if let Some(ticket) = self.drive_worker(worker, asked).map(TicketId) {
                     self.actors[worker].outstanding.insert(ticket, Task::RowState(table, last));
-                    self.actors[worker].wait = Wait::For(ticket);
+                    self.actors[worker].wait = AwaitedEvent::For(ticket);
                 }
             }
             Action::Ask { table, keys } => {
@@ -270,7 +274,7 @@ impl Cluster {
                 let (id, ids) = (self.actors[worker].tables[&table], keys.ids().collect());
                 if let Some(ticket) = self.drive_worker(worker, WorkerInput::Ask(now, id, keys)).map(TicketId) {
                     self.actors[worker].outstanding.insert(ticket, Task::Ask(ids, table));
-                    self.actors[worker].wait = Wait::For(ticket);
+                    self.actors[worker].wait = AwaitedEvent::For(ticket);
                 }
             }
             Action::Tune { table, rate } => {
@@ -297,7 +301,7 @@ impl Cluster {
             }
             Action::Barrier => {
                 if let Some(number) = self.drive_worker(worker, WorkerInput::Barrier) {
-                    self.actors[worker].wait = Wait::Barrier(number);
+                    self.actors[worker].wait = AwaitedEvent::Barrier(number);
                     self.note(worker as u32, HistoryEvent::BarrierReached { number });
                 }
             }
@@ -410,7 +414,7 @@ impl Cluster {
         actor.tasks.push(ticket);
         actor.outstanding.insert(ticket, Task::Pull(keys.clone(), table));
         if wait {
-            actor.wait = Wait::For(ticket);
+            actor.wait = AwaitedEvent::For(ticket);
         }
         let keys = keys.unwrap_or_default();
         self.note(worker as u32, HistoryEvent::PullIssued { table, clock, ticket, keys, after, last });

@@ -1,7 +1,7 @@
 //! A worker that learns from leases: it asks for some, pushes their minibatches clock by clock, and
 //! commits them.
 
-use super::actor::Wait;
+use super::actor::AwaitedEvent;
 use super::{Cluster, Happening};
 use crate::history::HistoryEvent;
 use crate::program::{Lessons, Write};
@@ -46,7 +46,7 @@ impl Cluster {
             let input = format!("{ranges} ranges of {minibatches} minibatches");
             let terms = LeaseTerms { ranges, epochs, shuffle, per_clock, fingerprint, input };
             self.drive_worker(worker, WorkerInput::OpenLeases(NAME.to_owned(), terms));
-            return self.wait_to_learn(worker, Wait::Leases);
+            return self.wait_to_learn(worker, AwaitedEvent::Leases);
         };
         let over = self.learn_on(worker, lessons, &mut learner);
         if !over {
@@ -54,7 +54,7 @@ impl Cluster {
         }
     }
 
-    fn wait_to_learn(&mut self, worker: usize, wait: Wait) {
+    fn wait_to_learn(&mut self, worker: usize, wait: AwaitedEvent) {
         self.actors[worker].wait = wait;
         self.actors[worker].next -= 1;
     }
@@ -62,12 +62,12 @@ impl Cluster {
     fn learn_on(&mut self, worker: usize, lessons: Lessons, learner: &mut Learner) -> bool {
         let Some(set) = learner.set else {
             learner.set = self.actors[worker].worker.leases(NAME).and_then(|set| set.clone().ok());
-            self.wait_to_learn(worker, Wait::Nothing);
+            self.wait_to_learn(worker, AwaitedEvent::Nothing);
             return false;
         };
         if learner.share > 0 && learner.in_clock >= learner.share {
             if !self.actors[worker].worker.is_flushed() {
-                self.wait_to_learn(worker, Wait::Flushed);
+                self.wait_to_learn(worker, AwaitedEvent::Flushed);
                 return false;
             }
             let clock = self.actors[worker].worker.clock();
@@ -79,7 +79,7 @@ impl Cluster {
         let Some((lease, minibatch)) = lesson else {
             let Some(grant) = self.actors[worker].worker.take_leases(set) else {
                 self.drive_worker(worker, WorkerInput::AskLeases(set, lessons.at_once));
-                self.wait_to_learn(worker, Wait::Leases);
+                self.wait_to_learn(worker, AwaitedEvent::Leases);
                 return false;
             };
             self.note_taken(worker, WorkerInput::TakeLeases(set));
@@ -87,7 +87,7 @@ impl Cluster {
                 return true;
             }
             (learner.leases, learner.share, learner.since) = (grant.leases.into(), grant.share, self.now);
-            self.wait_to_learn(worker, Wait::Nothing);
+            self.wait_to_learn(worker, AwaitedEvent::Nothing);
             return false;
         };
         let id = LeaseId { set, number: lease };
@@ -111,7 +111,7 @@ impl Cluster {
             (learner.lesson, learner.since) = (None, self.now);
         }
         let span = Span(self.random.below(3_000_000));
-        let wait = if wait == Wait::Nothing { Wait::Until(self.now + span) } else { wait };
+        let wait = if wait == AwaitedEvent::Nothing { AwaitedEvent::Until(self.now + span) } else { wait };
         self.later(span, Happening::Wake(worker));
         self.wait_to_learn(worker, wait);
         false

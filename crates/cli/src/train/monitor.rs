@@ -17,7 +17,7 @@ const LOOK: Duration = Duration::from_millis(100);
 const COUNTS: usize = 3;
 
 /// Looks on while a worker trains.
-pub(crate) struct Watch<'a> {
+pub(crate) struct TrainingMonitor<'a> {
     session: &'a Session,
     interrupt: &'a Interrupt,
     /// Rows that all workers of this process have learnt from.
@@ -119,7 +119,7 @@ impl Display {
     }
 }
 
-impl<'a> Watch<'a> {
+impl<'a> TrainingMonitor<'a> {
     pub(crate) fn new(
         session: &'a Session,
         interrupt: &'a Interrupt,
