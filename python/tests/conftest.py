@@ -13,6 +13,9 @@ HUNG_SECONDS = 240
 # How long a test that hangs gets to end its processes.
 GRACE_SECONDS = 30
 
+# A shell has its background jobs ignore Ctrl-C, and so would the tests of it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 def hung(*_):
     faulthandler.dump_traceback()
