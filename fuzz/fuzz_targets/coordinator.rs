@@ -1,12 +1,12 @@
 //! Whatever anybody says, before a run begins and after, its coordinator goes on.
 #![no_main]
 
+use coordinator::{Coordinator, Membership, RunSize};
 use inputs::{number, specs};
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
-use coordinator::{Coordinator, Membership, RunSize};
-use wire::{Control, Frame, Head, Message, NodeRole, Outbox};
 use types::{Clock, NodeId, PlanNumber, ShardId, Source, Span, TableId, Time};
+use wire::{Control, Frame, Head, Message, NodeRole, Outbox};
 
 const SIZE: RunSize = RunSize { servers: 1, workers: 2 };
 
@@ -39,7 +39,8 @@ fn control(input: &mut Unstructured) -> Result<Control> {
 }
 
 fn run(input: &mut Unstructured) -> Result<()> {
-    let open = Membership::Elastic { replicas: input.int_in_range(0..=2)?, shards_per_server: input.int_in_range(0..=2)? };
+    let open =
+        Membership::Elastic { replicas: input.int_in_range(0..=2)?, shards_per_server: input.int_in_range(0..=2)? };
     let membership = if input.arbitrary()? { open } else { Membership::Static };
     let mut coordinator = Coordinator::new(SIZE, membership, Span::from_secs(2));
     let mut out = Outbox::new();

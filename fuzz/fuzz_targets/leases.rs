@@ -3,9 +3,9 @@
 #![no_main]
 
 use inputs::number;
+use lease::{FinishedLeases, GrantReply, GrantTerms, LeaseAllocator, WorkReport};
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
-use lease::{FinishedLeases, GrantReply, LeaseAllocator, GrantTerms, WorkReport};
 use types::{Clock, Source, Span, Time};
 use wire::{Field, Reader};
 

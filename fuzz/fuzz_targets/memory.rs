@@ -2,12 +2,12 @@
 //! and can be recalled again.
 #![no_main]
 
+use coordinator::{Coordinator, Membership, RunSize};
 use inputs::{number, specs};
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
-use coordinator::{Coordinator, Membership, RunSize};
-use wire::{Control, Frame, Head, LeaseTerms, Message, NodeRole, Outbox};
 use types::{Clock, NodeId, PlanNumber, ShardId, Source, Span, TableId, Time};
+use wire::{Control, Frame, Head, LeaseTerms, Message, NodeRole, Outbox};
 
 const SIZE: RunSize = RunSize { servers: 1, workers: 1 };
 const OPEN: Membership = Membership::Elastic { replicas: 1, shards_per_server: 2 };

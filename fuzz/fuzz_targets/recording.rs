@@ -1,18 +1,18 @@
 //! Whatever a file of a recording says, it is fed back or refused.
 #![no_main]
 
+use coordinator::CoordinatorInput;
 use inputs::{SERVER, WORKER, frame, number, plan, specs};
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
-use coordinator::CoordinatorInput;
-use shard::ServerInput;
-use worker::{Batch, KeyListDictionary, RowsOfPush, TicketId, Values, WorkerInput};
 use node::replay_from;
+use shard::ServerInput;
 use types::{
     Bandwidth, NodeId, NumberType, Placement, Position, PositionRange, Setting, Source, TableId, Time, WorkerId,
 };
 use update::Updaters;
 use wire::{Bits, Control, Field, Frame, Head, Keys, Message, Pool};
+use worker::{Batch, KeyListDictionary, RowsOfPush, TicketId, Values, WorkerInput};
 
 /// An entry with the right check.
 fn put(file: &mut Vec<u8>, kind: u8, body: &[u8]) {

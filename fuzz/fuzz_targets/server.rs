@@ -5,10 +5,10 @@ use inputs::{SERVER, WORKER, any_plan, frame, plan, specs};
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use shard::Server;
-use wire::{Control, Frame, Head, Message, Outbox, Pool};
 use std::collections::BTreeMap;
 use types::{NodeId, Source, Span, TableId, Time};
 use update::Updaters;
+use wire::{Control, Frame, Head, Message, Outbox, Pool};
 
 fn run(input: &mut Unstructured) -> Result<()> {
     // Alone, or the head of a chain, or another replica, or one that is being backfilled.

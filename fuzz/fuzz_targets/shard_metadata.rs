@@ -3,13 +3,13 @@
 #![no_main]
 
 use inputs::{SERVER, WORKER, frame, plan, specs};
+use lease::SavedLeases;
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
-use lease::SavedLeases;
 use shard::{ResidualRows, Restored, Server};
-use wire::{Control, Field, Frame, Head, Message, Outbox, Pool, Reader};
 use types::{Clock, NodeId, TableId, TableSpec, Time};
 use update::Updaters;
+use wire::{Control, Field, Frame, Head, Message, Outbox, Pool, Reader};
 
 const TABLE: TableId = TableId(0);
 

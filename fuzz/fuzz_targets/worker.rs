@@ -4,11 +4,11 @@
 use inputs::{SERVER, WORKER, frame, number, plan, specs};
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
-use wire::{Bits, Control, Frame, Head, KeyPart, Keys, Message, Outbox, Payload, Pool, Pull, Wants};
-use worker::{Batch, PullTarget, TicketId, Values, Worker, WorkerSettings};
 use types::{
     NodeId, NumberType, Placement, Position, PositionRange, Setting, Source, Span, TableId, TableSpec, Time, WorkerId,
 };
+use wire::{Bits, Control, Frame, Head, KeyPart, Keys, Message, Outbox, Payload, Pool, Pull, Wants};
+use worker::{Batch, PullTarget, TicketId, Values, Worker, WorkerSettings};
 
 /// Something the program asks for.
 fn call(input: &mut Unstructured, worker: &mut Worker, now: Time, out: &mut Outbox) -> Result<()> {

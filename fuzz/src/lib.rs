@@ -12,9 +12,9 @@ use types::{
     PositionRange, Reduce, Setting, ShardId, Source, TableId, TableSpec, UpdaterSpec, WorkerId,
 };
 use wire::{
-    Acked, Bits, Control, FailedClock, Frame, HEADER_BYTES, Head, Header, KeyPart, LeasedPart, Marker, Message,
-    Payload, ChunkContents, Pool, Pull, PullRefused, Pulled, Push, Refresh, Refreshed, Refusal, Refused, ReplicaChunk, Replicated,
-    Resend, ResendReason, Signature, Delta, Tune, ReadWaiting, Wants, WireError, Writes, decode, encode,
+    Acked, Bits, ChunkContents, Control, Delta, FailedClock, Frame, HEADER_BYTES, Head, Header, KeyPart, LeasedPart,
+    Marker, Message, Payload, Pool, Pull, PullRefused, Pulled, Push, ReadWaiting, Refresh, Refreshed, Refusal, Refused,
+    ReplicaChunk, Replicated, Resend, ResendReason, Signature, Tune, Wants, WireError, Writes, decode, encode,
 };
 
 /// The nodes of the machines under test.
@@ -31,7 +31,8 @@ pub fn plan() -> Plan {
 /// holds.
 pub fn any_plan(input: &mut Unstructured) -> Result<Plan> {
     let server = |input: &mut Unstructured| input.int_in_range(0..=2u32);
-    let chain = |input: &mut Unstructured| Ok(Chain { replicas: many(input, server)?, backfilling: many(input, server)? });
+    let chain =
+        |input: &mut Unstructured| Ok(Chain { replicas: many(input, server)?, backfilling: many(input, server)? });
     let chains = if input.ratio(7, 8)? { vec![chain(input)?, chain(input)?] } else { many(input, chain)? };
     let source =
         |input: &mut Unstructured| Ok(if input.ratio(3, 4)? { Some(Source(input.int_in_range(0..=3)?)) } else { None });
@@ -316,7 +317,9 @@ pub fn message(input: &mut Unstructured) -> Result<Message> {
                 positions,
             })
         }
-        _ if input.arbitrary()? => Message::Refreshed(Refreshed { table, shard, sequence: request, number: number(input)? }),
+        _ if input.arbitrary()? => {
+            Message::Refreshed(Refreshed { table, shard, sequence: request, number: number(input)? })
+        }
         _ => Message::Control(control(input)?),
     })
 }
