@@ -340,3 +340,37 @@ impl Program {
         ProgramLine::parse_from(words).program
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Parser)]
+    #[command(no_binary_name = true)]
+    struct Line {
+        #[command(flatten)]
+        join: JoinOptions,
+    }
+
+    /// The coordinator's address and where this process listens, or what is wrong.
+    fn found(words: &str, coordinates: bool) -> Result<(String, Option<String>), String> {
+        let line = Line::try_parse_from(words.split_whitespace()).map_err(|error| error.to_string())?;
+        let connect = line.join.connect(coordinates, "", LeaveSignal::default()).map_err(|error| error.to_string())?;
+        Ok((connect.coordinator_address, connect.listen.map(|address| address.to_string())))
+    }
+
+    #[test]
+    fn a_coordinating_process_may_be_told_only_where_to_listen() {
+        let at = |coordinator: &str, listen: Option<&str>| Ok((coordinator.to_owned(), listen.map(str::to_owned)));
+        assert_eq!(found("--listen head:7000", true), at("head:7000", None));
+        assert_eq!(found("--coordinator head:7000", true), at("head:7000", None));
+        let both = "--coordinator head:7000 --listen 0.0.0.0:7100";
+        for coordinates in [true, false] {
+            assert_eq!(found(both, coordinates), at("head:7000", Some("0.0.0.0:7100")));
+        }
+        let refused = |words, says: &str| found(words, false).is_err_and(|error| error.contains(says));
+        assert!(refused("--listen 0.0.0.0:7100", "give --coordinator HOST:PORT"));
+        assert!(refused("--coordinator head:7000 --listen head", "give --listen ADDRESS:PORT"));
+        assert!(refused("", "--coordinator <HOST:PORT>"));
+    }
+}
