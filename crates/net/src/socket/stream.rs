@@ -24,6 +24,18 @@ pub enum ByteStream {
 }
 
 impl ByteStream {
+    /// Connects through shared memory if `shared` finds a node of this host, otherwise over TCP.
+    ///
+    /// Looks for shared memory again after the TCP call. A node opens its Unix socket before its TCP
+    /// listener, so one that starts between the first look and the TCP call is found by the second.
+    pub fn dial(shared: impl Fn() -> Option<Self>, tcp: impl FnOnce() -> Result<TcpStream>) -> Result<Self> {
+        if let Some(stream) = shared() {
+            return Ok(stream);
+        }
+        let stream = tcp()?;
+        Ok(shared().unwrap_or(Self::Tcp(stream)))
+    }
+
     /// Takes a call from this host.
     pub fn accept_here(socket: UnixStream) -> Result<Self> {
         SharedStream::accept(socket).map(Self::Shared)
@@ -127,5 +139,29 @@ impl Source for ByteStream {
             Self::Tcp(stream) => stream.deregister(registry),
             Self::Shared(stream) => stream.deregister(registry),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shared::{call, open};
+
+    #[test]
+    fn dial_shares_memory_with_a_node_that_starts_between_the_look_and_the_tcp_call() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let shared = || call(address).unwrap().map(ByteStream::Shared);
+        let mut door = None;
+        let starting = ByteStream::dial(shared, || {
+            door = Some(open(address).unwrap());
+            TcpStream::connect(address)
+        });
+        assert!(matches!(starting.unwrap(), ByteStream::Shared(_)));
+        let started = ByteStream::dial(shared, || panic!("a node that shares memory is not called over TCP"));
+        assert!(matches!(started.unwrap(), ByteStream::Shared(_)));
+        drop(door);
+        let without = ByteStream::dial(shared, || TcpStream::connect(address));
+        assert!(matches!(without.unwrap(), ByteStream::Tcp(_)));
     }
 }

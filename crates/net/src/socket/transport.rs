@@ -96,10 +96,9 @@ impl SocketTransport {
 
     /// Connects to `node` at `address` without waiting for it.
     fn dial(&mut self, node: NodeId, address: SocketAddr) -> std::io::Result<usize> {
-        let stream = match self.call_here(node, address) {
-            Some(stream) => stream,
-            None => ByteStream::Tcp(TcpStream::connect(address)?),
-        };
+        let dialled = ByteStream::dial(|| self.call_here(node, address), || TcpStream::connect(address));
+        self.over_tcp_next.remove(&node);
+        let stream = dialled?;
         let index = self.add(stream, Origin::Called)?;
         if let Some(connection) = &mut self.connections[index] {
             connection.peer = Some(node);
@@ -109,8 +108,8 @@ impl SocketTransport {
     }
 
     /// A connection through shared memory, if `node` can be had that way.
-    fn call_here(&mut self, node: NodeId, address: SocketAddr) -> Option<ByteStream> {
-        if self.settings.same_host == SameHost::Tcp || self.over_tcp_next.remove(&node) {
+    fn call_here(&self, node: NodeId, address: SocketAddr) -> Option<ByteStream> {
+        if self.settings.same_host == SameHost::Tcp || self.over_tcp_next.contains(&node) {
             return None;
         }
         match call(address) {
