@@ -245,7 +245,8 @@ impl Serve {
         let (transport, waiter, own) = address.listen_as_coordinator(self.connect.same_host)?;
         // Whoever leads is taken to be gone after twice as long as any other node: its successor
         // has to be found, too.
-        let candidate = Candidate { lease: self.connect.failure_timeout * 2, ..Candidate::new(job.clone(), own) };
+        let candidate =
+            Candidate { leader_lease: self.connect.failure_timeout * 2, ..Candidate::new(job.clone(), own) };
         let stands = Box::new(location.stand(candidate));
         Ok(std::thread::spawn(move || run_candidate(transport, waiter, settings, stands)))
     }

@@ -391,7 +391,7 @@ impl Coordinator {
         self.members.get(&node).filter(|member| !member.gone).map(|member| member.address.as_str())
     }
 
-    /// A node's process has ended: its own host says so, and its lease with it.
+    /// A node's process has ended: its own host says so, and its serving lease with it.
     pub fn gone(&mut self, node: NodeId, out: &mut Outbox) {
         self.touched = true;
         if self.begun && self.membership != Membership::Static {
@@ -435,8 +435,8 @@ impl Coordinator {
             self.vacate_silent(now);
             return;
         }
-        // A server whose lease has surely ended is given up, not one whose lease is about to:
-        // clocks do not run alike everywhere.
+        // A server is given up once its serving lease has surely ended, with a margin for clocks
+        // that run apart.
         let silent = |(node, member): &(&NodeId, &MemberRecord)| {
             !member.gone && now.since(member.heard) > self.promotion_delay(**node)
         };

@@ -164,9 +164,9 @@ impl Coordinator {
     /// Before the run begins a place is kept only for those who are there: people may take their
     /// time to start every process.
     pub(super) fn vacate_silent(&mut self, now: Time) {
-        let (failure_timeout, seated) = (self.failure_timeout, self.members.len());
+        let (failure_timeout, before) = (self.failure_timeout, self.members.len());
         self.members.retain(|_, member| now.since(member.heard) <= failure_timeout);
-        self.touched |= self.members.len() < seated;
+        self.touched |= self.members.len() < before;
         self.tokens.retain(|_, node| self.members.contains_key(node));
     }
 }

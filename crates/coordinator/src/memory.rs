@@ -137,8 +137,8 @@ impl Coordinator {
     }
 
     /// Goes on from the memory of a coordinator that is no more. Nobody is given up before it had
-    /// time to find this one and a whole failure timeout has passed, and no server before whatever
-    /// lease it was given has ended. The plan is said again.
+    /// time to find this one and a whole failure timeout has passed, and no server before its
+    /// serving lease has ended. The plan is said again.
     pub fn recall(
         now: Time,
         memory: &[u8],

@@ -151,7 +151,7 @@ impl Coordinator {
     pub(super) fn begin(&self, to: NodeId, out: &mut Outbox) {
         let Some(clock) = self.members.get(&to).and_then(|member: &MemberRecord| member.since) else { return };
         let (plan, members, barriers) = (self.plan.clone(), self.members(), self.passed);
-        let lease = (self.membership != Membership::Static).then_some(serving_lease(self.failure_timeout));
-        Self::say(to, Control::Begin { plan, members, clock, barriers, lease }, out);
+        let serving_lease = (self.membership != Membership::Static).then_some(serving_lease(self.failure_timeout));
+        Self::say(to, Control::Begin { plan, members, clock, barriers, serving_lease }, out);
     }
 }

@@ -40,8 +40,8 @@ impl Coordinator {
         Span((self.failure_timeout.0 / 2).saturating_mul(3))
     }
 
-    /// A node that is silent for this long is given up. A server whose lease has surely ended is,
-    /// not one whose lease is about to: clocks do not run alike everywhere.
+    /// A node that is silent for this long is given up. For a server, that is once its
+    /// serving lease has surely ended, with a margin for clocks that run apart.
     pub(super) fn promotion_delay(&self, node: NodeId) -> Span {
         match node {
             NodeId::Server(_) if self.membership != Membership::Static => types::promotion_delay(self.failure_timeout),

@@ -33,7 +33,7 @@ pub struct JoinedRun {
     /// Barriers that were passed without it.
     pub barriers: u64,
     /// How long the serving lease of a server is, where others could take over its shards.
-    pub lease: Option<Span>,
+    pub serving_lease: Option<Span>,
     /// What the coordinator said of the run before it said that it begins, to be handled first.
     pub early: Vec<Frame>,
 }
@@ -122,7 +122,7 @@ pub fn join(
                 Some(ShellControl::JoinRefused { reason, token: theirs }) if theirs == token => {
                     return Err(NodeError::JoinRefused { reason: reason.to_owned() });
                 }
-                Some(ShellControl::Begin { plan, members, clock, barriers, lease }) => {
+                Some(ShellControl::Begin { plan, members, clock, barriers, serving_lease }) => {
                     if let Some((node, source)) = place {
                         if let NodeId::Worker(rank) = node
                             && plan.source(WorkerId(rank)) != Some(source)
@@ -132,7 +132,7 @@ pub fn join(
                         }
                         transport.know(members);
                         let (plan, members) = (plan.clone(), members.to_vec());
-                        return Ok(JoinedRun { node, source, plan, members, clock, barriers, lease, early });
+                        return Ok(JoinedRun { node, source, plan, members, clock, barriers, serving_lease, early });
                     }
                 }
                 Some(ShellControl::Lost { node, reason }) => {
@@ -282,7 +282,7 @@ mod tests {
         let plan = Plan::first(1, vec![Source(1)]);
         events.push(say(
             NodeId::Coordinator,
-            Control::Begin { plan, members: Vec::new(), clock: Clock(0), barriers: 0, lease: None },
+            Control::Begin { plan, members: Vec::new(), clock: Clock(0), barriers: 0, serving_lease: None },
         ));
         let joined = join_hearing(events).expect("begun");
         assert_eq!(joined.early.len(), EARLY_FRAMES);

@@ -1,7 +1,7 @@
 //! Where a coordinator's memory lives, and which coordinator leads.
 //!
 //! Several coordinators may stand for one job. A [`CoordinatorRegistry`] lets one of them lead at a
-//! time, for as long as it keeps its lease, and keeps the leader's memory, so that whoever leads
+//! time, for as long as it keeps its leader lease, and keeps the leader's memory, so that whoever leads
 //! next goes on from there. It promises:
 //! - **Terms grow.** Each new leadership has a term that no earlier one of the job had.
 //! - **A save is fenced.** It is done whole, by the candidate that leads in that moment, or it is
@@ -35,7 +35,7 @@ pub const MEMORY_BYTES: usize = 64 << 20;
 ///
 /// ```
 /// let candidate = node::registry::Candidate::new("clicks-17", "10.0.0.5:7070");
-/// assert_eq!(candidate.lease.as_secs(), 4);
+/// assert_eq!(candidate.leader_lease.as_secs(), 4);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
@@ -46,14 +46,14 @@ pub struct Candidate {
     pub address: String,
     /// How long a leadership outlives its last [`renew`](CoordinatorRegistry::renew). etcd rounds
     /// up to whole seconds, and to two seconds or so at least.
-    pub lease: Duration,
+    pub leader_lease: Duration,
 }
 
 impl Candidate {
-    /// With a lease of four seconds.
+    /// With a leader lease of four seconds.
     #[must_use]
     pub fn new(job: impl Into<String>, address: impl Into<String>) -> Self {
-        Self { job: job.into(), address: address.into(), lease: Duration::from_secs(4) }
+        Self { job: job.into(), address: address.into(), leader_lease: Duration::from_secs(4) }
     }
 }
 
@@ -64,11 +64,11 @@ pub enum CampaignOutcome {
     Leading {
         /// Larger than that of every leadership before.
         term: u64,
-        /// From then on it must act as one that does not lead, unless its lease was renewed
+        /// From then on it must act as one that does not lead, unless its leader lease was renewed
         /// meanwhile.
         until: Instant,
     },
-    /// Another does, or a process of the same address whose lease has not ended.
+    /// Another does, or a process of the same address whose leader lease has not ended.
     Following {
         /// The address of that one.
         leader: String,
@@ -103,11 +103,11 @@ pub enum CampaignOutcome {
 /// ```
 pub trait CoordinatorRegistry: Send {
     /// Leads if nobody else does. For one that leads it does what [`renew`](Self::renew) does. A
-    /// candidate that stopped because it could not keep its lease, and finds that nobody took its
+    /// candidate that stopped because it could not keep its leader lease, and finds that nobody took its
     /// place, leads on in the same term.
     fn campaign(&mut self, now: Instant) -> Result<CampaignOutcome, RegistryError>;
 
-    /// Renews the lease, and says until when leading is good. To be called a few times in each
+    /// Renews the leader lease, and says until when leading is good. To be called a few times in each
     /// lease.
     fn renew(&mut self, now: Instant) -> Result<Instant, RegistryError>;
 
@@ -122,7 +122,7 @@ pub trait CoordinatorRegistry: Send {
     fn forget(&mut self, now: Instant) -> Result<(), RegistryError>;
 
     /// Leads no more, from this call on, whatever it returns. Another is let in at once or, if this
-    /// could not be told, when the lease ends. One that does not lead has nothing to resign.
+    /// could not be told, when the leader lease ends. One that does not lead has nothing to resign.
     fn resign(&mut self) -> Result<(), RegistryError>;
 
     /// The address of the coordinator that leads. Anybody may ask.
@@ -232,7 +232,7 @@ fn advice(reason: &str) -> &'static str {
     ADVICE.iter().find(|(words, _)| reason.contains(words)).map_or("", |(_, advice)| advice)
 }
 
-/// How long a leader whose lease was renewed at `now` may lead. The last quarter is left for clocks
+/// How long a leader whose leader lease was renewed at `now` may lead. The last quarter is left for clocks
 /// that differ, and for an etcd that has chosen a new leader of its own while an old one still
 /// renewed leases.
 fn lead_until(now: Instant, lease: Duration) -> Instant {

@@ -123,10 +123,11 @@ pub fn run_server(
     let start = Instant::now();
     let mut machine = Server::new(node, joined.plan.clone(), settings.registry, settings.pool)
         .list_bytes(settings.list_bytes)
-        .leased(joined.lease)
+        .leased(joined.serving_lease)
         .stopwatch(STOPWATCH);
     if let Some(recorder) = &mut recorder {
-        let subject = Subject::Server { node, plan: joined.plan, list_bytes: settings.list_bytes, lease: joined.lease };
+        let subject =
+            Subject::Server { node, plan: joined.plan, list_bytes: settings.list_bytes, lease: joined.serving_lease };
         recorder.begin(subject).inspect_err(|error| say_failed(&mut transport, (node, joined.source), error))?;
     }
     let mut out = Outbox::new();
@@ -263,7 +264,7 @@ pub fn run_server(
             && !machine.is_finished()
             && retiring.is_none_or(|said| read - said >= heartbeat_interval)
         {
-            if joined.lease.is_none() {
+            if joined.serving_lease.is_none() {
                 let error = NodeError::ToldToLeave;
                 say_failed(&mut transport, (node, joined.source), &error);
                 return Err(error);

@@ -19,7 +19,7 @@ pub(crate) enum ShellControl<'a> {
     /// There is no place for this node.
     JoinRefused { reason: &'a str, token: u64 },
     /// The run begins.
-    Begin { plan: &'a Plan, members: &'a [Member], clock: Clock, barriers: u64, lease: Option<Span> },
+    Begin { plan: &'a Plan, members: &'a [Member], clock: Clock, barriers: u64, serving_lease: Option<Span> },
     /// A node is lost, and the run with it.
     Lost { node: NodeId, reason: &'a str },
     /// There is a new plan, and new members.
@@ -42,8 +42,8 @@ impl<'a> ShellControl<'a> {
             Control::Follow { leader } => Self::Follow { leader },
             Control::Welcome { node, source, token } => Self::Welcome { node: *node, source: *source, token: *token },
             Control::JoinRefused { reason, token } => Self::JoinRefused { reason, token: *token },
-            Control::Begin { plan, members, clock, barriers, lease } => {
-                Self::Begin { plan, members, clock: *clock, barriers: *barriers, lease: *lease }
+            Control::Begin { plan, members, clock, barriers, serving_lease } => {
+                Self::Begin { plan, members, clock: *clock, barriers: *barriers, serving_lease: *serving_lease }
             }
             Control::Lost { node, reason } => Self::Lost { node: *node, reason },
             Control::Adopt { members, .. } => Self::Adopt { members },

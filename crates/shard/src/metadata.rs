@@ -98,8 +98,8 @@ impl<T: Number> Shard<T> {
     /// Knows what these bytes tell, and nothing else.
     pub(crate) fn take_metadata(&mut self, bytes: &[u8]) -> Result<(), WireError> {
         let metadata = ShardMetadata::get(&mut Reader(bytes))?;
-        let seated = (0..).map(WorkerId).zip(&metadata.sources);
-        self.ranks = seated.filter_map(|(worker, source)| source.map(|source| (source, worker))).collect();
+        let present = (0..).map(WorkerId).zip(&metadata.sources);
+        self.ranks = present.filter_map(|(worker, source)| source.map(|source| (source, worker))).collect();
         self.sources = metadata.sources;
         self.streams = metadata.streams;
         self.frontier = metadata.frontier;

@@ -279,7 +279,7 @@ impl<T: Number> Shard<T> {
     }
 
     /// A new incarnation takes part, with a stream of its own.
-    pub(crate) fn seat(&mut self, worker: WorkerId, source: Source) {
+    pub(crate) fn admit(&mut self, worker: WorkerId, source: Source) {
         let rank = worker.0 as usize;
         if self.sources.len() <= rank {
             self.sources.resize(rank + 1, None);
@@ -477,7 +477,7 @@ impl<T: Number> AnyShard for Shard<T> {
         for worker in &changed {
             self.expel(*worker);
             if let Some(source) = plan.source(*worker) {
-                self.seat(*worker, source);
+                self.admit(*worker, source);
             }
         }
         for worker in changed.into_iter().filter(|worker| plan.source(*worker).is_none()) {

@@ -151,7 +151,7 @@ impl Sabotage {
                     }
                 }
             }
-            (Self::IgnoreLeases, Message::Control(Control::Begin { lease, .. })) => *lease = None,
+            (Self::IgnoreLeases, Message::Control(Control::Begin { serving_lease, .. })) => *serving_lease = None,
             (Self::PassBarriersEarly, Message::Control(Control::Barrier { number })) => {
                 let passed = Message::Control(Control::BarrierPassed { number: *number });
                 heard = Some(Frame { head: Head::plain(head.to, head.from), message: passed });

@@ -92,8 +92,8 @@ impl Plan {
 
     /// Everybody who counts.
     pub fn live_workers(&self) -> impl Iterator<Item = (WorkerId, Source)> + '_ {
-        let seated = |(rank, source): (u32, &Option<Source>)| source.map(|source| (WorkerId(rank), source));
-        (0..).zip(&self.workers).filter_map(seated)
+        let present = |(rank, source): (u32, &Option<Source>)| source.map(|source| (WorkerId(rank), source));
+        (0..).zip(&self.workers).filter_map(present)
     }
 
     /// Every server that holds something, in order, once.

@@ -58,7 +58,7 @@ impl SessionState {
             _ => WorkerId(0),
         };
         let members = joined.members.clone();
-        let open = joined.lease.is_some();
+        let open = joined.serving_lease.is_some();
         let joined_late = joined.plan.number > PlanNumber(1);
         Ok(Self {
             driver: Driver::start(joined, transport, waiter, settings, recorder)?,

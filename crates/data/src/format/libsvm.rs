@@ -12,8 +12,6 @@ pub struct LibSvm {
 }
 
 impl LibSvm {
-    // By itself, so that its loop is compiled alike whatever other formats there are.
-    #[inline(never)]
     pub fn row(&mut self, line: &[u8], rows: &mut Minibatch) -> Result<(), RowFault> {
         row_of_words(line, self.labels, rows, |at, rows| {
             let Some((index, end)) = unsigned(line, at).filter(|(index, _)| *index < RESERVED) else {

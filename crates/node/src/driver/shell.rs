@@ -85,7 +85,7 @@ impl WorkerShell {
             silent: SilentNodes::default(),
             lost: None,
             failure_was_reported: false,
-            elastic: joined.lease.is_some(),
+            elastic: joined.serving_lease.is_some(),
             is_closed: false,
             has_left: false,
             checkpoint_writer: CheckpointWriter::default(),

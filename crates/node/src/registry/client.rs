@@ -84,7 +84,7 @@ impl RegistryClient {
 
     /// For the only coordinator of a job: its registry is in this process.
     pub fn inline(job: &str, failure_timeout: Duration) -> Self {
-        let candidate = Candidate { lease: FOR_LIFE, ..Candidate::new(job, "") };
+        let candidate = Candidate { leader_lease: FOR_LIFE, ..Candidate::new(job, "") };
         let registry = Box::new(InProcessLocation::new().stand(candidate));
         let (caller, events) = RegistryCaller::new(registry, None, failure_timeout);
         Self { execution: Execution::Inline(Box::new(caller)), events }

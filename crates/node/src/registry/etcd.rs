@@ -68,7 +68,7 @@ impl EtcdRegistry {
             gateway: Gateway::new(location.endpoints.clone()),
             keys: EtcdKeys::new(&location.path),
             place: format!("etcd path {}", location.path),
-            limit: (candidate.lease / 4).max(LEAST_LIMIT),
+            limit: (candidate.leader_lease / 4).max(LEAST_LIMIT),
             candidate,
             lease: None,
             leading: None,
@@ -109,7 +109,7 @@ impl EtcdRegistry {
     }
 
     fn grant(&mut self) -> Result<GrantedLease, RegistryError> {
-        let seconds = self.candidate.lease.as_secs_f64().ceil().max(1.0) as u64;
+        let seconds = self.candidate.leader_lease.as_secs_f64().ceil().max(1.0) as u64;
         let by = self.soon();
         let granted = self.gateway.call(request::GRANT, &request::grant(seconds), by, EtcdResponse::granted)?;
         granted.ok_or_else(|| not_leading(None))

@@ -107,10 +107,10 @@ impl CoordinatorRegistry for InProcessRegistry {
     fn campaign(&mut self, now: Instant) -> Result<CampaignOutcome, RegistryError> {
         let place = self.place.clone();
         let mut state = place.state();
-        let Candidate { job, address, lease } = &self.candidate;
+        let Candidate { job, address, leader_lease } = &self.candidate;
         let term = match (state.leader(now), self.leading) {
             (Some(leader), Some((term, _))) if leader.term == term => {
-                leader.ends = now + *lease;
+                leader.ends = now + *leader_lease;
                 term
             }
             (Some(leader), _) => {
@@ -121,11 +121,11 @@ impl CoordinatorRegistry for InProcessRegistry {
             (None, _) => {
                 state.term += 1;
                 let (term, address) = (state.term, stored::seal(StoredKind::Leader, job, address.as_bytes()));
-                state.leader = Some(Leader { term, address, ends: now + *lease });
+                state.leader = Some(Leader { term, address, ends: now + *leader_lease });
                 term
             }
         };
-        let until = lead_until(now, *lease);
+        let until = lead_until(now, *leader_lease);
         self.leading = Some((term, until));
         Ok(CampaignOutcome::Leading { term, until })
     }
@@ -133,10 +133,10 @@ impl CoordinatorRegistry for InProcessRegistry {
     fn renew(&mut self, now: Instant) -> Result<Instant, RegistryError> {
         let place = self.place.clone();
         let mut state = place.state();
-        let lease = self.candidate.lease;
+        let leader_lease = self.candidate.leader_lease;
         let leader = self.led(&mut state, now)?;
-        leader.ends = now + lease;
-        let until = lead_until(now, lease);
+        leader.ends = now + leader_lease;
+        let until = lead_until(now, leader_lease);
         self.leading = Some((leader.term, until));
         Ok(until)
     }

@@ -23,7 +23,7 @@ trait Fixture: Sized {
     fn pass(&self, time: Duration);
 
     fn candidate(&self, address: &str, lease: Duration) -> Box<dyn CoordinatorRegistry> {
-        self.stand(Candidate { lease, ..Candidate::new("clicks", address) })
+        self.stand(Candidate { leader_lease: lease, ..Candidate::new("clicks", address) })
     }
 
     fn lead(&self, registry: &mut dyn CoordinatorRegistry) -> (u64, Instant) {
@@ -214,7 +214,7 @@ fn resigning_lets_another_in_at_once<F: Fixture>(fixture: &F) {
 
 fn another_jobs_things_are_neither_read_nor_replaced<F: Fixture>(fixture: &F) {
     let mut clicks = fixture.candidate("a:1", LONG);
-    let mut ratings = fixture.stand(Candidate { lease: LONG, ..Candidate::new("ratings", "b:1") });
+    let mut ratings = fixture.stand(Candidate { leader_lease: LONG, ..Candidate::new("ratings", "b:1") });
     fixture.lead(&mut *clicks);
     clicks.save(fixture.now(), b"plan 1").expect("a leader saves");
     let is_others = |error: RegistryError| match error {

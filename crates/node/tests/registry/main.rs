@@ -15,7 +15,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// A candidate of the job `clicks` at these endpoints.
 fn stand(endpoints: &[&str], address: &str, lease: Duration) -> EtcdRegistry {
     let location: EtcdLocation = format!("etcd://{}/tests/clicks", endpoints.join(",")).parse().expect("a location");
-    location.stand(Candidate { lease, ..Candidate::new("clicks", address) })
+    location.stand(Candidate { leader_lease: lease, ..Candidate::new("clicks", address) })
 }
 
 /// The term of a candidate that leads, and until when it may.

@@ -30,17 +30,17 @@ pub(crate) struct Frontier {
 
 impl Frontier {
     /// All of these workers at clock 0, by rank; `false` where there is none.
-    pub fn new(seated: impl Iterator<Item = bool>) -> Self {
+    pub fn new(present: impl Iterator<Item = bool>) -> Self {
         let progress = WorkerProgress { clock: Clock(0), since: Clock(0) };
-        let workers: Vec<_> = seated.map(|seated| seated.then_some(progress)).collect();
+        let workers: Vec<_> = present.map(|present| present.then_some(progress)).collect();
         let live = workers.iter().flatten().count() as u32;
         let counts = if live == 0 { BTreeMap::new() } else { BTreeMap::from([(Clock(0), live)]) };
         Self { workers, counts, left: Vec::new(), furthest: Clock(0), value: Clock(0) }
     }
 
     /// All of these workers at `clock`, the first that they take part in.
-    pub fn starting(clock: Clock, seated: impl Iterator<Item = bool>) -> Self {
-        let mut frontier = Self::new(seated);
+    pub fn starting(clock: Clock, present: impl Iterator<Item = bool>) -> Self {
+        let mut frontier = Self::new(present);
         frontier.workers.iter_mut().flatten().for_each(|progress| *progress = WorkerProgress { clock, since: clock });
         let live = frontier.workers.iter().flatten().count() as u32;
         frontier.counts = if live == 0 { BTreeMap::new() } else { BTreeMap::from([(clock, live)]) };
@@ -98,8 +98,8 @@ impl Frontier {
 
     /// The frontier no longer waits for `worker`. Returns whether it moved.
     pub fn leave(&mut self, worker: WorkerId) -> bool {
-        let Some(seat) = self.workers.get_mut(worker.0 as usize) else { return false };
-        let Some(progress) = seat.take() else { return false };
+        let Some(member) = self.workers.get_mut(worker.0 as usize) else { return false };
+        let Some(progress) = member.take() else { return false };
         self.left.retain(|left| left.clock > self.value);
         self.left.push(progress);
         self.uncount(progress.clock);

@@ -170,11 +170,11 @@ impl Cluster {
                 self.serving.insert(server, Some(source));
                 self.join_as_server(server);
             }
-            (Some(_), Message::Control(Control::Begin { plan, lease, .. })) => {
+            (Some(_), Message::Control(Control::Begin { plan, serving_lease, .. })) => {
                 self.network.counts.joined += 1;
                 self.serving.remove(&server);
                 let node = NodeId::Server(server as u32);
-                let machine = Server::new(node, plan, Updaters::builtin(), Pool::new()).leased(lease);
+                let machine = Server::new(node, plan, Updaters::builtin(), Pool::new()).leased(serving_lease);
                 self.servers[server] = Some(machine);
                 self.drive_server(server, ServerInput::Heartbeat(self.now));
                 for happening in [Happening::Tick(node), Happening::Heartbeat(node)] {

@@ -69,7 +69,7 @@ pub enum Control {
         barriers: u64,
         /// How long the serving lease of a server is, where others could take over its shards. Each
         /// acknowledged heartbeat renews it.
-        lease: Option<Span>,
+        serving_lease: Option<Span>,
     },
     /// Coordinator to all: this plan replaces the one before.
     Adopt {
@@ -421,7 +421,7 @@ variants!(Control {
     0 => Join { role, address, token, place, job },
     1 => Welcome { node, source, token },
     2 => JoinRefused { reason, token },
-    3 => Begin { plan, members, clock, barriers, lease },
+    3 => Begin { plan, members, clock, barriers, serving_lease },
     4 => MakeTable { spec },
     5 => AddTable { table, spec },
     6 => TableAdded { table, problem },
