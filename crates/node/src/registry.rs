@@ -1,8 +1,8 @@
 //! Where a coordinator's memory lives, and which coordinator leads.
 //!
 //! Several coordinators may stand for one job. A [`CoordinatorRegistry`] lets one of them lead at a
-//! time, for as long as it keeps its leader lease, and keeps the leader's memory, so that whoever leads
-//! next goes on from there. It promises:
+//! time, for as long as it keeps its leader lease, and saves the leader's memory. The next
+//! leader goes on from that memory. It promises:
 //! - **Terms grow.** Each new leadership has a term that no earlier one of the job had.
 //! - **A save is fenced.** It is done whole, by the candidate that leads in that moment, or it is
 //!   refused whole. No leader's save is ever replaced by one that an earlier leader made, nor by
@@ -103,11 +103,11 @@ pub enum CampaignOutcome {
 /// ```
 pub trait CoordinatorRegistry: Send {
     /// Leads if nobody else does. For one that leads it does what [`renew`](Self::renew) does. A
-    /// candidate that stopped because it could not keep its leader lease, and finds that nobody took its
-    /// place, leads on in the same term.
+    /// candidate that stopped because it could not keep its leader lease, and finds that nobody
+    /// took its place, leads on in the same term.
     fn campaign(&mut self, now: Instant) -> Result<CampaignOutcome, RegistryError>;
 
-    /// Renews the leader lease, and says until when leading is good. To be called a few times in each
+    /// Renews the leader lease, and returns when leading ends. Call it several times in each leader
     /// lease.
     fn renew(&mut self, now: Instant) -> Result<Instant, RegistryError>;
 
@@ -232,8 +232,8 @@ fn advice(reason: &str) -> &'static str {
     ADVICE.iter().find(|(words, _)| reason.contains(words)).map_or("", |(_, advice)| advice)
 }
 
-/// How long a leader whose leader lease was renewed at `now` may lead. The last quarter is left for clocks
-/// that differ, and for an etcd that has chosen a new leader of its own while an old one still
+/// How long a leader may lead after renewing its leader lease at `now`. The last quarter is left
+/// for clocks that differ, and for an etcd that has chosen a new leader of its own while an old one still
 /// renewed leases.
 fn lead_until(now: Instant, lease: Duration) -> Instant {
     now + lease / 4 * 3

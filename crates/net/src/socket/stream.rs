@@ -26,8 +26,9 @@ pub enum ByteStream {
 impl ByteStream {
     /// Connects through shared memory if `shared` finds a node of this host, otherwise over TCP.
     ///
-    /// Looks for shared memory again after the TCP call. A node opens its Unix socket before its TCP
-    /// listener, so one that starts between the first look and the TCP call is found by the second.
+    /// Looks for shared memory again after the TCP call. A node opens its Unix socket before its
+    /// TCP listener, so one that starts between the first look and the TCP call is found by the
+    /// second.
     pub fn dial(shared: impl Fn() -> Option<Self>, tcp: impl FnOnce() -> Result<TcpStream>) -> Result<Self> {
         if let Some(stream) = shared() {
             return Ok(stream);
