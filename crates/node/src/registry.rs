@@ -233,8 +233,8 @@ fn advice(reason: &str) -> &'static str {
 }
 
 /// How long a leader may lead after renewing its leader lease at `now`. The last quarter is left
-/// for clocks that differ, and for an etcd that has chosen a new leader of its own while an old one still
-/// renewed leases.
+/// for clocks that differ, and for an etcd that has chosen a new leader of its own while an old one
+/// still renewed leases.
 fn lead_until(now: Instant, lease: Duration) -> Instant {
     now + lease / 4 * 3
 }
