@@ -1,9 +1,10 @@
-//! How a part of a push gets from its frame into the rows: the once-only gate, decoding, checks,
-//! the combine rule and the updater.
+//! How a part of a push gets from its frame to the rows: the once-only gate, decoding, validation,
+//! and the clocks that hold contributions until the frontier passes them.
 
+pub(crate) mod clocks;
 pub(crate) mod combine;
-pub(crate) mod contribute;
 pub(crate) mod decode;
 pub(crate) mod frontier;
 pub(crate) mod gate;
 pub(crate) mod stream;
+pub(crate) mod validate;

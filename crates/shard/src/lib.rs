@@ -6,6 +6,7 @@
 
 mod checkpoint;
 mod follow;
+mod identity;
 mod input;
 mod intake;
 mod leases;
@@ -15,6 +16,7 @@ mod residual_rows;
 pub mod rows;
 mod server;
 mod shard;
+mod view;
 
 pub use checkpoint::{ImagePositions, ShardImage};
 pub use input::ServerInput;

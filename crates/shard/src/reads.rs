@@ -1,77 +1,100 @@
-//! Reads: answered at once, or parked until the frontier and the reader's own pushes allow an
-//! answer.
+//! Reads that cannot be answered yet, the encoder of answers, and the right to answer at all.
 
-pub(crate) mod active;
 pub(crate) mod parked;
 
-use crate::reads::parked::{ParkedRead, Parking};
-use crate::rows::Resolved;
-use crate::rows::resolve::{NotApplied, rows_of};
-use crate::shard::Shard;
-use std::sync::Arc;
-use types::{CacheSpec, Clock, PARKED_READS, PART_BYTES, WorkerId};
-use update::Number;
-use wire::{CodecPipeline, FailedClock, Frame, KeyPart, Message, Outbox, Payload, PullRefused, Pulled, Refusal, Wants};
+use crate::reads::parked::{Parked, ParkedRead, Parking};
+use codec::{Meter, PayloadEncoder, Stopwatch, TableCodecs};
+use types::{Clock, Span, TableSpec, Time, WorkerId};
+use wire::{CodecPipeline, Payload, Pulled};
 
-impl<T: Number> Shard<T> {
-    /// Answers a read, or parks it until the frontier and the reader's own pushes allow an answer.
-    pub(crate) fn try_read(&mut self, read: ParkedRead, released_by: Option<WorkerId>, out: &mut Outbox) {
-        let exact = self.is_exact();
-        let admits = |frontier| self.spec.consistency.admits(read.clock, frontier) && read.pull.frontier <= frontier;
-        let bounded = self.spec.consistency.bound().is_some();
-        let admitted = exact && admits(self.announced()) && (self.may_answer || !bounded);
-        if !admitted && admits(self.frontier.value()) {
-            // The read waits only for the replicas.
-            self.peers.iter_mut().for_each(|peers| peers.open_batch.needed = true);
-        }
-        let has_own = self.streams[read.worker.0 as usize].finished() >= read.pull.after;
-        if admitted && has_own {
-            self.counts.reads += 1;
-            return self.answer(&read, released_by, out);
-        }
-        let slack = self.spec.consistency.bound().unwrap_or(0);
-        let needed = Clock(read.clock.0.saturating_sub(slack)).max(read.pull.frontier);
-        let needed = if exact { needed } else { needed.max(self.frontier.value()) };
-        let (worker, request) = (read.worker, read.pull.request);
-        match self.parked.park(read, (!admitted).then_some(needed)) {
-            Parking::Parked => {
-                self.counts.parked += 1;
-                self.counts.most_parked = self.counts.most_parked.max(self.parked.len() as u64);
-            }
-            Parking::Known => {}
-            Parking::Full => {
-                let refusal = Refusal::TooManyReads { most: PARKED_READS as u64 };
-                let (table, shard) = (self.table, self.placed.shard);
-                self.say(worker, Message::PullRefused(PullRefused { table, shard, request, refusal }), out);
-            }
-        }
+/// The reads of one shard.
+pub(crate) struct Reads {
+    parked: Parked,
+    /// Where an exact codec shrinks what is read.
+    encoder: Option<PayloadEncoder>,
+    counts: ReadCounts,
+}
+
+/// How many reads there were.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ReadCounts {
+    /// Answered.
+    pub answered: u64,
+    /// Parked before they were answered.
+    pub parked: u64,
+    /// Most that were parked at once.
+    pub most_parked: u64,
+}
+
+impl Reads {
+    /// No reads yet, of a table with these codecs.
+    pub fn new(spec: &TableSpec, codecs: &TableCodecs, seed: u64, stopwatch: Stopwatch) -> Self {
+        let exact = codecs.down.pipeline().filter(|pipeline| !pipeline.is_lossy());
+        let exact = exact.filter(|pipeline| pipeline.values().is_some() || pipeline.bytes().is_some());
+        let width = spec.width as usize;
+        let encoder = exact.map(|pipeline| PayloadEncoder::new(pipeline, spec.number, width, seed, stopwatch));
+        Self { parked: Parked::default(), encoder, counts: ReadCounts::default() }
     }
 
-    fn answer(&mut self, read: &ParkedRead, released_by: Option<WorkerId>, out: &mut Outbox) {
-        let mut head = self.head(read.worker);
-        let message = match self.collect(read, released_by) {
-            Ok(mut pulled) => {
-                if let (Some(delta), Some(0)) = (read.pull.deltas, read.pull.keys.count()) {
-                    pulled.sequence = self.send_deltas(read.worker, delta, out);
-                }
-                head.codecs = self.encode(&mut pulled);
-                Message::Pulled(pulled)
-            }
-            Err(stop) => {
-                let refusal = match stop {
-                    NotApplied::Refuse(refusal) => refusal,
-                    NotApplied::UnknownKeys(signature) => Refusal::UnknownKeys { signature },
-                };
-                let request = read.pull.request;
-                Message::PullRefused(PullRefused { table: self.table, shard: self.placed.shard, request, refusal })
-            }
-        };
-        out.send(Frame { head, message });
+    /// Parks a read until the frontier reaches `needed` or, without that, until the reader's own
+    /// pushes are there.
+    pub fn park(&mut self, read: ParkedRead, needed: Option<Clock>) -> Parking {
+        let parking = self.parked.park(read, needed);
+        if parking == Parking::Parked {
+            self.counts.parked += 1;
+            self.counts.most_parked = self.counts.most_parked.max(self.parked.len() as u64);
+        }
+        parking
+    }
+
+    /// Counts an answer.
+    pub fn count_answer(&mut self) {
+        self.counts.answered += 1;
+    }
+
+    /// How many there were.
+    pub fn counts(&self) -> ReadCounts {
+        self.counts
+    }
+
+    /// The reads that a frontier lets go.
+    pub fn take_admitted(&mut self, frontier: Clock) -> Vec<ParkedRead> {
+        self.parked.take_admitted(frontier)
+    }
+
+    /// The reads of `worker` that waited for its stream up to `finished`.
+    pub fn take_own(&mut self, worker: WorkerId, finished: u64) -> Vec<ParkedRead> {
+        self.parked.take_own(worker, finished)
+    }
+
+    /// Reads that have waited `after` since they came or since the last notice.
+    pub fn overdue(&mut self, now: Time, after: Span) -> Vec<(WorkerId, u64, bool)> {
+        self.parked.overdue(now, after)
+    }
+
+    /// Whether any waits for the frontier, and so for other workers.
+    pub fn wait_for_others(&self) -> bool {
+        self.parked.waits_for_others()
+    }
+
+    /// A worker that is gone is answered no more.
+    pub fn drop_worker(&mut self, worker: WorkerId) {
+        self.parked.drop_worker(worker);
+    }
+
+    /// Drops all of them: the workers ask another replica.
+    pub fn drop_all(&mut self) {
+        self.parked = Parked::default();
+    }
+
+    /// What encoding answers has cost and gained.
+    pub fn meter(&self) -> Meter {
+        self.encoder.as_ref().map_or_else(Meter::default, |encoder| *encoder.meter())
     }
 
     /// Encodes what is read, where the table has an exact codec for that. What a scan finds goes as
     /// it is.
-    fn encode(&mut self, pulled: &mut Pulled) -> CodecPipeline {
+    pub fn encode(&mut self, pulled: &mut Pulled) -> CodecPipeline {
         let Some(encoder) = self.encoder.as_mut().filter(|_| pulled.positions.is_empty()) else {
             return CodecPipeline::default();
         };
@@ -82,96 +105,45 @@ impl<T: Number> Shard<T> {
             CodecPipeline(formats.0)
         })
     }
+}
 
-    fn collect(&mut self, read: &ParkedRead, released_by: Option<WorkerId>) -> Result<Pulled, NotApplied> {
-        let pull = &read.pull;
-        match pull.wants {
-            Wants::Values => {}
-            Wants::Active => return self.collect_active(read, released_by),
-            Wants::RowState => return self.collect_row_state(read, released_by),
-        }
-        let row_bytes = self.spec.row_bytes();
-        let mut positions = Payload::EMPTY;
-        let mut more = None;
-        let subscribes = pull.subscribe && self.spec.consistency.is_eager() && pull.keys.count().is_some();
-        let joins = pull.deltas.is_some() && self.delta_log.is_some() && pull.keys.count().is_some();
-        let mut read_rows = Vec::new();
-        let (resolved, count) = match &pull.keys {
-            KeyPart::Scan { range } => {
-                let (found, resolved, next) = self.scan_shown(*range, (PART_BYTES / (row_bytes + 8)).max(1));
-                positions = self.pool.copy(&found);
-                more = next;
-                (Arc::new(resolved), found.len())
-            }
-            keys => {
-                let (resolved, list, count) = self.resolve_read(keys)?;
-                if subscribes || joins {
-                    read_rows = rows_of(keys, list.as_ref(), &resolved).collect();
-                }
-                (resolved, count)
-            }
-        };
-        if let Some(values) = self.rows.lend(&resolved).filter(|_| !joins && !subscribes) {
-            return Ok(Pulled { more, positions, values, ..self.answered(read, released_by) });
-        }
-        let mut values = self.pool.take(count * row_bytes);
-        self.rows.read(self.frontier.value(), resolved.slots(), values.numbers_mut::<T>());
-        let sequence = match self.spec.cache {
-            _ if joins => self.delta_log.as_mut().and_then(|delta_log| {
-                let positions: Vec<u64> = read_rows.iter().map(|(position, _)| *position).collect();
-                let begun = self.held.last_key_value().map_or(Clock(0), |(clock, _)| clock.next());
-                // Only tables of f32 have a delta log.
-                delta_log.join(begun, &positions, bytemuck::cast_slice_mut(values.numbers_mut::<T>()))
-            }),
-            CacheSpec::Rows { max_rows } if subscribes => {
-                let announced = self.announced();
-                self.subscribers.subscribe(read.worker, announced, &read_rows, max_rows)
-            }
-            _ => None,
-        };
-        Ok(Pulled { sequence, more, positions, values: values.freeze(), ..self.answered(read, released_by) })
+/// Whether this replica may answer, and which frontier workers were last told of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Serving {
+    may_answer: bool,
+    told: Clock,
+    /// Whether the rows were exactly those of that frontier.
+    exact: bool,
+}
+
+impl Serving {
+    /// May answer, and has told of clock 0.
+    pub fn new() -> Self {
+        Self { may_answer: true, told: Clock(0), exact: true }
     }
 
-    /// Finds the rows that a read names, and makes those that a read creates. Returns where they
-    /// lie, the positions of a list, and how many keys the read names.
-    pub(crate) fn resolve_read(
-        &mut self,
-        keys: &KeyPart,
-    ) -> Result<(Arc<Resolved>, Option<Payload>, usize), NotApplied> {
-        let count = self.check_count(keys)?;
-        let create = self.rows.reads_create();
-        let (resolved, list) = self.resolve(keys, create)?;
-        if create {
-            self.pending_rows.read(rows_of(keys, list.as_ref(), &resolved).map(|(position, _)| position));
-        }
-        Ok((resolved, list, count as usize))
+    /// Whether it may acknowledge and answer, as the head.
+    pub fn may_answer(self) -> bool {
+        self.may_answer
     }
 
-    /// How many keys a read names, unless they are more than a part of a read ever names.
-    pub(crate) fn check_count(&self, keys: &KeyPart) -> Result<u64, Refusal> {
-        let count = keys.count().unwrap_or(0);
-        let bytes = count.saturating_mul(self.spec.row_bytes() as u64);
-        if bytes > PART_BYTES as u64 {
-            return Err(Refusal::WrongLength { expected: PART_BYTES as u64, found: bytes });
-        }
-        Ok(count)
+    /// It may, or may no longer.
+    pub fn allow(&mut self, may_answer: bool) {
+        self.may_answer = may_answer;
     }
 
-    /// An answer without rows.
-    pub(crate) fn answered(&self, read: &ParkedRead, released_by: Option<WorkerId>) -> Pulled {
-        let slack = self.spec.consistency.bound().unwrap_or(0);
-        let in_view = |failed: &&FailedClock| failed.clock.0.saturating_add(slack).saturating_add(1) >= read.clock.0;
-        Pulled {
-            table: self.table,
-            shard: self.placed.shard,
-            request: read.pull.request,
-            contains: self.streams[read.worker.0 as usize].finished(),
-            sequence: None,
-            released_by,
-            failed: self.failed.iter().filter(in_view).cloned().collect(),
-            more: None,
-            positions: Payload::EMPTY,
-            values: Payload::EMPTY,
-        }
+    /// Workers were told of this frontier.
+    pub fn told(&mut self, frontier: Clock, exact: bool) {
+        (self.told, self.exact) = (frontier, exact);
+    }
+
+    /// Workers were told of this frontier, with rows as exact as before.
+    pub fn told_frontier(&mut self, frontier: Clock) {
+        self.told = frontier;
+    }
+
+    /// Whether workers have not been told this yet.
+    pub fn is_news(self, frontier: Clock, exact: bool) -> bool {
+        self.told != frontier || self.exact != exact
     }
 }

@@ -1,14 +1,229 @@
 //! The rows of one shard: where they lie, how they are found, and what an update does to them.
+//!
+//! [`Rows`] owns everything that knows rows by their slots on the shard's own behalf: the slab, the
+//! key lists, the rows that a scan does not show yet, and the active set of the KKT filter. When
+//! the rows are put in order, these move together, and [`Rows::put_in_order`] returns the moves for
+//! everything outside.
 
+pub(crate) mod active;
 mod index;
 mod initial;
 pub(crate) mod key_lists;
 pub(crate) mod pending_rows;
 pub(crate) mod resolve;
-pub(crate) mod row_state;
+mod row_state;
 mod slab;
 pub(crate) mod slot_set;
 mod spread;
 
+use crate::rows::active::ActiveSet;
+use crate::rows::key_lists::KeyLists;
+use crate::rows::pending_rows::PendingRows;
+use crate::rows::slab::{Slab, as_slots};
 pub use index::Index;
-pub(crate) use slab::{Resolved, Rows, RowsError};
+pub(crate) use slab::{Resolved, RowsError};
+use std::collections::BTreeMap;
+use types::{Clock, Position, PositionRange, Setting, TableSpec};
+use update::{Number, Slots, Updaters};
+use wire::{Bits, Payload};
+
+/// The rows of one shard.
+pub(crate) struct Rows<T: Number> {
+    slab: Slab<T>,
+    lists: KeyLists,
+    pending: PendingRows,
+    /// Where the table filters by KKT conditions.
+    active: Option<ActiveSet>,
+    /// Whether the positions of key lists are kept, because followers are told which rows changed.
+    names_rows: bool,
+}
+
+/// What a shard knows of its rows beside their numbers, on the way to a replica or a checkpoint.
+pub(crate) struct SavedRows {
+    /// Learning rates, by the first clock each holds for.
+    pub rates: Vec<(Clock, f64)>,
+    /// Examples that were counted.
+    pub examples: u64,
+    /// The rows that no scan shows yet: all of them, and those that each clock makes.
+    pub pending: (Vec<u64>, Vec<(Clock, Vec<u64>)>),
+}
+
+impl<T: Number> Rows<T> {
+    /// The rows of `range` of a table, with `list_bytes` of memory for key lists.
+    pub fn new(
+        spec: &TableSpec,
+        range: PositionRange,
+        registry: &Updaters,
+        list_bytes: usize,
+    ) -> Result<Self, RowsError> {
+        Ok(Self {
+            slab: Slab::new(spec, range, registry)?,
+            lists: KeyLists::new(list_bytes),
+            pending: PendingRows::new(spec),
+            active: ActiveSet::of(spec),
+            names_rows: false,
+        })
+    }
+
+    /// Whether [`FoundRows`](resolve::FoundRows) must name rows by position even where a list comes
+    /// as a signature. Lists that were kept without positions are forgotten.
+    pub fn name_rows(&mut self, names: bool) {
+        if names && !self.names_rows {
+            self.lists.clear();
+        }
+        self.names_rows = names;
+    }
+
+    /// How many rows there are.
+    pub fn len(&self) -> usize {
+        self.slab.len()
+    }
+
+    /// Numbers in a row as readers see it.
+    pub fn width(&self) -> usize {
+        self.slab.width()
+    }
+
+    /// Whether every row of the range is there, in order.
+    pub fn is_dense(&self) -> bool {
+        self.slab.is_dense()
+    }
+
+    /// Whether reading a key makes its row.
+    pub fn reads_create(&self) -> bool {
+        self.slab.reads_create()
+    }
+
+    /// The position of the row at each slot.
+    pub fn positions(&self) -> Vec<u64> {
+        self.slab.positions()
+    }
+
+    /// The rows that exist between two positions, in order, at most `limit`, and where the next
+    /// ones start.
+    pub fn scan(&self, range: PositionRange, limit: usize) -> (Vec<u64>, Resolved, Option<Position>) {
+        self.slab.scan(range, limit)
+    }
+
+    /// The rows that a scan shows, at most `limit`, and where the next ones start.
+    pub fn scan_shown(&self, range: PositionRange, limit: usize) -> (Vec<u64>, Resolved, Option<Position>) {
+        let (mut found, mut resolved, next) = self.slab.scan(range, limit);
+        if let Resolved::List(slots) = &mut resolved
+            && self.pending.are_kept()
+        {
+            let shown: Vec<bool> = found.iter().map(|position| !self.pending.contains(*position)).collect();
+            let mut each = shown.iter();
+            slots.retain(|_| each.next().is_none_or(|shown| *shown));
+            let mut each = shown.iter();
+            found.retain(|_| each.next().is_none_or(|shown| *shown));
+        }
+        (found, resolved, next)
+    }
+
+    /// A contribution to a held clock has made these rows: no scan shows them before the clock is
+    /// applied.
+    pub fn make_pending(&mut self, clock: Clock, positions: &[u64]) {
+        self.pending.add(clock, positions);
+    }
+
+    /// A read has made these rows, with their initial values.
+    pub fn made_by_read(&mut self, positions: impl Iterator<Item = u64>) {
+        self.pending.read(positions);
+    }
+
+    /// A held clock is over: applied, so that its rows are there, or failed.
+    pub fn end_clock(&mut self, clock: Clock, applied: bool) {
+        self.pending.finish(clock, applied);
+    }
+
+    /// Applies one push by itself. The rows must all exist.
+    pub fn apply(&mut self, clock: Clock, slots: Slots<'_>, gradients: &[T]) {
+        self.slab.apply(clock, slots, gradients);
+    }
+
+    /// Applies the combined contributions of a clock, and judges its rows where the table filters
+    /// by KKT conditions.
+    pub fn apply_clock(&mut self, clock: Clock, slots: &[u32], gradients: Vec<T>) {
+        if let Some(active) = &mut self.active {
+            let mut before = vec![T::ZERO; gradients.len()];
+            let mut after = before.clone();
+            self.slab.read(clock, as_slots(slots), &mut before);
+            self.slab.apply(clock, as_slots(slots), &gradients);
+            self.slab.read(clock, as_slots(slots), &mut after);
+            active.stepped(self.slab.width(), slots, &before, &gradients, &after);
+        } else {
+            self.slab.apply(clock, as_slots(slots), &gradients);
+        }
+        self.slab.keep_applied(as_slots(slots), gradients);
+    }
+
+    /// Memory for what will be applied next: warm, if readers have let go of it.
+    pub fn take_spare(&mut self) -> Vec<T> {
+        self.slab.take_spare()
+    }
+
+    /// What a reader sees at this frontier.
+    pub fn read(&self, frontier: Clock, slots: Slots<'_>, out: &mut [T]) {
+        self.slab.read(frontier, slots, out);
+    }
+
+    /// What a reader sees of these rows, lent, if the shard holds it as it was set.
+    pub fn lend(&self, resolved: &Resolved) -> Option<Payload> {
+        self.slab.lend(resolved)
+    }
+
+    /// Which of these rows are active: all of them, in a table whose shards do not judge.
+    pub fn active_bits(&self, slots: &[u32]) -> Bits {
+        let mut bits = Bits::none(slots.len());
+        let is_active = |slot: u32| self.active.as_ref().is_none_or(|active| active.contains(slot));
+        slots.iter().enumerate().filter(|(_, slot)| is_active(**slot)).for_each(|(index, _)| bits.set(index));
+        bits
+    }
+
+    /// Counts examples that pushes were computed from.
+    pub fn count_examples(&mut self, examples: u64) {
+        self.slab.count_examples(examples);
+    }
+
+    /// Examples that were counted.
+    pub fn examples(&self) -> u64 {
+        self.slab.examples()
+    }
+
+    /// A setting changes for updates made in clock `at` and later.
+    pub fn tune(&mut self, at: Clock, setting: Setting) {
+        self.slab.tune(at, setting);
+    }
+
+    /// Forgets settings that no update can use again: all but the last that holds at `frontier`.
+    pub fn forget_settings(&mut self, frontier: Clock) {
+        self.slab.forget_settings(frontier);
+    }
+
+    /// Puts the rows in order, if it is time. Returns the new slot of each old one: whatever knows
+    /// rows by their slots must be told in the same step.
+    pub fn put_in_order(&mut self) -> Option<Vec<u32>> {
+        let moves = self.slab.put_in_order()?;
+        self.lists.renumber(&moves);
+        self.active.iter_mut().for_each(|active| active.renumber(&moves));
+        Some(moves)
+    }
+
+    /// Everything but the numbers.
+    pub fn save(&self) -> SavedRows {
+        let rates = self.slab.rates().iter().map(|(clock, rate)| (*clock, *rate)).collect();
+        SavedRows { rates, examples: self.slab.examples(), pending: self.pending.parts() }
+    }
+
+    /// Is as it was saved, but for the numbers.
+    pub fn load(&mut self, spec: &TableSpec, saved: SavedRows) {
+        self.slab.restore(saved.examples, saved.rates.into_iter().collect::<BTreeMap<_, _>>());
+        self.pending = PendingRows::from_parts(spec, saved.pending);
+    }
+
+    /// Forgets which clocks were to make rows: those clocks are lost.
+    pub fn lose_open_clocks(&mut self, spec: &TableSpec) {
+        let (pending, _) = self.pending.parts();
+        self.pending = PendingRows::from_parts(spec, (pending, Vec::new()));
+    }
+}

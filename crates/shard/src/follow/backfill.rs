@@ -3,11 +3,10 @@
 //! at once.
 
 use crate::follow::replica::dirty_rows::DirtyRows;
-use crate::follow::replica::peers::Outgoing;
-use crate::intake::combine::HeldClock;
-use crate::shard::Shard;
+use crate::follow::replica::rows_per_chunk;
+use crate::view::{Row, ShardView};
 use std::collections::VecDeque;
-use types::{NodeId, PART_BYTES, Position, PositionRange};
+use types::{Position, PositionRange};
 use update::Number;
 use wire::{ChunkContents, Payload, ReplicaChunk};
 
@@ -93,102 +92,76 @@ impl Backfill {
     }
 }
 
-impl<T: Number> Shard<T> {
-    /// Sends the next chunks to the replicas that are being backfilled.
-    pub(crate) fn continue_backfills(&mut self, outgoing: &mut Outgoing) {
-        let Some(mut peers) = self.peers.take() else { return };
-        let was_solitary = peers.is_solitary();
-        for receiver in &mut peers.receivers {
-            let Some(backfill) = &mut receiver.backfill else { continue };
-            while backfill.ends_at.is_none() && backfill.sent.len() < UNDER_WAY {
-                self.backfill_on(receiver.node, backfill, outgoing);
-            }
-        }
-        let begin = was_solitary && !peers.is_solitary();
-        self.peers = Some(peers);
-        if begin {
-            self.start_batches();
+impl Backfill {
+    /// The next chunks, as many as may be under way. The replica holds `batch` and everything
+    /// before it once the last of them has arrived.
+    pub fn proceed<T: Number>(&mut self, batch: u64, view: &ShardView<'_, T>, mut send: impl FnMut(ReplicaChunk)) {
+        while self.ends_at.is_none() && self.sent.len() < UNDER_WAY {
+            self.go_on(batch, view, &mut send);
         }
     }
 
-    /// The next chunks.
-    fn backfill_on(&self, node: NodeId, backfill: &mut Backfill, outgoing: &mut Outgoing) {
-        let row_bytes = self.rows.row_state_width() * size_of::<T>();
-        let most = (PART_BYTES / row_bytes.max(8)).max(1);
-        if let Some(first) = backfill.next {
-            let first = first.max(self.placed.range.first);
-            let (positions, resolved, more) = self.rows.scan(PositionRange { first, ..self.placed.range }, most);
-            backfill.next = more;
-            let rows: Vec<(u64, u32)> = positions.into_iter().zip(resolved.each()).collect();
-            return self.put_rows(node, backfill, &rows, outgoing);
+    fn go_on<T: Number>(&mut self, batch: u64, view: &ShardView<'_, T>, send: &mut impl FnMut(ReplicaChunk)) {
+        let most = rows_per_chunk(view.rows.row_state_bytes());
+        let range = view.identity.placed.range;
+        if let Some(first) = self.next {
+            let first = first.max(range.first);
+            let (positions, resolved, more) = view.rows.scan(PositionRange { first, ..range }, most);
+            self.next = more;
+            let rows: Vec<Row> = positions.into_iter().zip(resolved.each()).collect();
+            return self.put_rows(batch, &rows, view, send);
         }
-        if backfill.round.is_empty() && backfill.changed.len() > most && backfill.rounds < ROUNDS {
-            backfill.rounds += 1;
-            backfill.round = backfill.changed.take().into();
+        if self.round.is_empty() && self.changed.len() > most && self.rounds < ROUNDS {
+            self.rounds += 1;
+            self.round = self.changed.take().into();
         }
-        if !backfill.round.is_empty() {
-            let rows: Vec<(u64, u32)> = backfill.round.drain(..backfill.round.len().min(most)).collect();
-            return self.put_rows(node, backfill, &rows, outgoing);
+        if !self.round.is_empty() {
+            let rows: Vec<Row> = self.round.drain(..self.round.len().min(most)).collect();
+            return self.put_rows(batch, &rows, view, send);
         }
         // The rest at once, so that it is all of one moment.
-        let rest = backfill.changed.take();
-        rest.chunks(most).for_each(|rows| self.put_rows(node, backfill, rows, outgoing));
-        let width = self.rows.width();
-        let positions = if self.held.is_empty() { Vec::new() } else { self.rows.positions() };
-        for (clock, held) in &self.held {
-            let HeldClock::Sum(sum) = held else { continue };
-            let mut rows: Vec<(u64, u32)> = sum.slots().iter().map(|slot| (positions[*slot as usize], *slot)).collect();
+        let rest = self.changed.take();
+        rest.chunks(most).for_each(|rows| self.put_rows(batch, rows, view, send));
+        let mut held = view.clocks.sums().peekable();
+        let positions = if held.peek().is_some() { view.rows.positions() } else { Vec::new() };
+        for (clock, slots) in held {
+            let mut rows: Vec<Row> = slots.iter().map(|slot| (positions[*slot as usize], *slot)).collect();
             rows.sort_unstable();
-            for rows in rows.chunks((PART_BYTES / (width * size_of::<T>()).max(8)).max(1)) {
-                let sums = rows.iter().filter_map(|(_, slot)| sum.get(width, *slot)).flatten().copied();
-                let values = Payload::new(sums.collect::<Vec<T>>());
-                self.put_chunk(
-                    node,
-                    backfill,
-                    ChunkContents::ClockSums { clock: *clock },
-                    (positions_of(rows), values),
-                    outgoing,
-                );
+            for rows in rows.chunks(rows_per_chunk(view.rows.width() * size_of::<T>())) {
+                let Some(values) = view.sums(clock, rows) else { continue };
+                let contents = ChunkContents::ClockSums { clock };
+                self.put(batch, contents, (view.positions(rows), values), view, send);
             }
         }
-        backfill.ends_at = Some(self.batch);
-        let metadata = ChunkContents::Metadata { bytes: self.metadata() };
-        self.put_chunk(node, backfill, metadata, (Payload::EMPTY, Payload::EMPTY), outgoing);
+        self.ends_at = Some(batch);
+        let metadata = ChunkContents::Metadata { bytes: view.metadata() };
+        self.put(batch, metadata, (Payload::EMPTY, Payload::EMPTY), view, send);
     }
 
-    fn put_rows(&self, node: NodeId, backfill: &mut Backfill, rows: &[(u64, u32)], outgoing: &mut Outgoing) {
+    fn put_rows<T: Number>(
+        &mut self,
+        batch: u64,
+        rows: &[Row],
+        view: &ShardView<'_, T>,
+        send: &mut impl FnMut(ReplicaChunk),
+    ) {
         if !rows.is_empty() {
-            self.put_chunk(node, backfill, ChunkContents::Rows, (positions_of(rows), self.row_states(rows)), outgoing);
+            self.put(batch, ChunkContents::Rows, (view.positions(rows), view.row_states(rows)), view, send);
         }
     }
 
-    fn put_chunk(
-        &self,
-        node: NodeId,
-        backfill: &mut Backfill,
+    fn put<T: Number>(
+        &mut self,
+        batch: u64,
         contents: ChunkContents,
         (positions, values): (Payload, Payload),
-        outgoing: &mut Outgoing,
+        view: &ShardView<'_, T>,
+        send: &mut impl FnMut(ReplicaChunk),
     ) {
-        let (table, shard, batch, chunk) = (self.table, self.placed.shard, self.batch, backfill.chunks);
-        let replica =
-            ReplicaChunk { table, shard, batch, chunk, backfill: Some(backfill.id), contents, positions, values };
-        backfill.chunks += 1;
-        backfill.sent.push_back(replica.clone());
-        outgoing.push((node, replica));
+        let (table, shard, chunk) = (view.identity.table, view.identity.shard(), self.chunks);
+        let replica = ReplicaChunk { table, shard, batch, chunk, backfill: Some(self.id), contents, positions, values };
+        self.chunks += 1;
+        self.sent.push_back(replica.clone());
+        send(replica);
     }
-
-    /// Rows as they are kept.
-    pub(crate) fn row_states(&self, rows: &[(u64, u32)]) -> Payload {
-        let kept = self.rows.row_state_width();
-        let mut values = self.pool.take(rows.len() * kept * size_of::<T>());
-        let each = values.numbers_mut::<T>().chunks_exact_mut(kept).zip(rows);
-        each.for_each(|(value, (_, slot))| value.copy_from_slice(self.rows.row_state(*slot)));
-        values.freeze()
-    }
-}
-
-/// The positions of rows.
-pub fn positions_of(rows: &[(u64, u32)]) -> Payload {
-    Payload::new(rows.iter().map(|(position, _)| *position).collect::<Vec<u64>>())
 }

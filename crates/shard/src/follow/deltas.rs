@@ -8,14 +8,12 @@
 //! whole.
 
 use crate::rows::Index;
-use crate::shard::Shard;
+use crate::view::ShardView;
 use codec::{BatchRows, CodecChoice, Formats, Meter, PayloadDecoder, PayloadEncoder, Pipeline, Stopwatch, TableCodecs};
 use std::collections::{BTreeSet, VecDeque};
-use types::{
-    CacheSpec, Clock, NumberType, PART_BYTES, PlanNumber, Position, PositionRange, TableShape, TableSpec, WorkerId,
-};
+use types::{CacheSpec, Clock, NumberType, PART_BYTES, PlanNumber, Position, PositionRange, TableShape, TableSpec};
 use update::{ABSENT, Number, add_into, first_not_finite};
-use wire::{CodecPipeline, Delta, Frame, KeyPart, Message, Outbox, Payload, READ_WHOLE, Signature};
+use wire::{CodecPipeline, Delta, Frame, Head, KeyPart, Message, Outbox, Payload, READ_WHOLE, Signature};
 
 /// A history never shorter than this, however few rows are published.
 const HISTORY_BYTES: usize = 64 << 10;
@@ -305,47 +303,51 @@ impl DeltaLog {
     }
 }
 
-impl<T: Number> Shard<T> {
-    /// The frontier has moved: what rows have changed by is encoded, once for all readers.
-    pub(crate) fn publish(&mut self) {
-        let frontier = self.announced();
-        let Some(delta_log) = &mut self.delta_log else { return };
-        if !delta_log.is_followed() {
+impl DeltaLog {
+    /// The frontier has moved: encodes what rows have changed by, once for all readers.
+    pub fn publish<T: Number>(&mut self, frontier: Clock, view: &ShardView<'_, T>) {
+        if !self.is_followed() {
             return;
         }
-        let changed = delta_log.take_changed();
-        let rows_per_part = (PART_BYTES / (self.spec.row_bytes() + 8)).max(1);
+        let changed = self.take_changed();
+        let rows_per_part = (PART_BYTES / (view.rows.width() * size_of::<T>() + 8)).max(1);
         for positions in changed.chunks(rows_per_part) {
             // They were read once, so they are this shard's.
-            let Ok(resolved) = self.rows.resolve_list(positions, false) else { continue };
-            let mut values = vec![T::ZERO; positions.len() * self.rows.width()];
-            self.rows.read(frontier, resolved.slots(), &mut values);
+            let Ok(resolved) = view.rows.find_rows(positions) else { continue };
+            let mut values = vec![T::ZERO; positions.len() * view.rows.width()];
+            view.rows.read(frontier, resolved.slots(), &mut values);
             // Only tables of f32 have a delta log.
             let values: &mut [f32] = bytemuck::cast_slice_mut(&mut values);
-            delta_log.delta(positions, values);
+            self.delta(positions, values);
         }
-        delta_log.reach(frontier);
+        self.reach(frontier);
     }
 
     /// Sends a reader the deltas after the last one that it has, to bring so many rows up to date.
-    /// Says what the reader has then: `None` where the deltas are no longer there, and
+    /// Returns what the reader has then: `None` where the deltas are no longer there, and
     /// [`READ_WHOLE`] where they would take more than those rows.
-    pub(crate) fn send_deltas(&self, to: WorkerId, (delta, rows): (u64, u64), out: &mut Outbox) -> Option<(u64, u64)> {
-        let delta_log = self.delta_log.as_ref()?;
-        let (sequence, _) = delta_log.last();
-        let bytes: usize = delta_log.after(delta)?.map(NumberedDelta::cost).sum();
-        if bytes as u64 > rows.saturating_mul(self.spec.row_bytes() as u64).saturating_add(DELTA_COST as u64) {
+    pub fn send<T: Number>(
+        &self,
+        (delta, rows): (u64, u64),
+        head: Head,
+        view: &ShardView<'_, T>,
+        out: &mut Outbox,
+    ) -> Option<(u64, u64)> {
+        let (sequence, _) = self.last();
+        let row_bytes = (view.rows.width() * size_of::<T>()) as u64;
+        let bytes: usize = self.after(delta)?.map(NumberedDelta::cost).sum();
+        if bytes as u64 > rows.saturating_mul(row_bytes).saturating_add(DELTA_COST as u64) {
             return Some(READ_WHOLE);
         }
-        for entry in delta_log.after(delta)? {
-            let mut head = self.head(to);
-            head.codecs = CodecPipeline(entry.formats.0);
+        for entry in self.after(delta)? {
+            let head = Head { codecs: CodecPipeline(entry.formats.0), ..head };
             let (keys, values) = (entry.keys.clone(), entry.values.clone());
-            let (table, shard, number, reaches) = (self.table, self.placed.shard, entry.number, entry.reaches);
+            let (table, shard) = (view.identity.table, view.identity.shard());
+            let (number, reaches) = (entry.number, entry.reaches);
             let delta = Delta { table, shard, sequence, number, reaches, keys, values };
             out.send(Frame { head, message: Message::Delta(delta) });
         }
-        Some(delta_log.last())
+        Some(self.last())
     }
 }
 

@@ -4,159 +4,255 @@
 //! A batch is everything that changed since the one before: each row once, however many workers
 //! pushed to it, with its updater's state; the sums held for clocks; and the shard's metadata,
 //! which includes the once-only gate. A replica applies a batch whole or not at all.
+//!
+//! [`Replication`] owns the numbers, the neighbours and the batches under way. It reads the shard
+//! through a [`ShardView`]; what a chunk changes in the shard, the machine applies.
 
 pub(crate) mod batch;
 pub(crate) mod dirty_rows;
 pub(crate) mod peers;
 
-use crate::follow::backfill::positions_of;
-use crate::follow::replica::batch::OpenBatch;
 use crate::follow::replica::peers::{ChainRole, Outgoing, Peers, ReplicationBatch};
-use crate::intake::combine::HeldClock;
-use crate::reads::parked::Parked;
-use crate::shard::{AnyShard, Shard};
-use types::{Clock, Combine, NodeId, PART_BYTES, Time, WorkerId};
+use crate::identity::Identity;
+use crate::view::{Row, ShardView};
+use types::{Clock, Measured, NodeId, PART_BYTES, Span, Time, WorkerId};
 use update::Number;
-use wire::{ChunkContents, Control, Frame, Head, Message, Outbox, Payload, ReplicaChunk, Replicated};
+use wire::{ChunkContents, Control, Frame, Message, Outbox, Payload, ReplicaChunk, Replicated};
 
-impl<T: Number> Shard<T> {
+/// A shard's place in its chain, and the batches that pass through it.
+pub(crate) struct Replication {
+    /// Its neighbours, where it is not alone.
+    peers: Option<Peers>,
+    /// The last replication batch that it holds all of.
+    batch: u64,
+    /// Whether the plan counts this replica as whole.
+    whole: bool,
+}
+
+/// What a step of replication means for the rest of the shard.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[must_use]
+pub(crate) struct ReplicationEffect {
+    /// More may be durable: acknowledge to every worker again.
+    pub acknowledge: bool,
+    /// Batches begin: rows of held clocks must be known by position from now on.
+    pub begins: bool,
+}
+
+/// What a new role in the chain means for the rest of the shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RoleChange {
+    /// Whether it is the head now.
+    pub is_head: bool,
+    /// Whether it was not before.
+    pub is_new_head: bool,
+    /// Batches begin: rows of held clocks must be known by position from now on.
+    pub begins: bool,
+}
+
+/// What to do about a chunk that arrived.
+pub(crate) enum Arrival {
+    /// Nothing.
+    Ignored,
+    /// Answer the predecessor.
+    Answered,
+    /// Take this chunk of a backfill into the shard, if it is the next one, and call
+    /// [`Replication::backfill_taken`].
+    Backfill {
+        /// The chunk, if it is the next one.
+        chunk: Option<ReplicaChunk>,
+        /// Whether a new backfill begins: what is held from an earlier one is forgotten.
+        begins: bool,
+    },
+    /// Take this batch into the shard, then call [`Replication::batch_taken`].
+    Batch(Vec<ReplicaChunk>),
+}
+
+impl Replication {
+    /// Alone, and whole.
+    pub fn new() -> Self {
+        Self { peers: None, batch: 0, whole: true }
+    }
+
+    /// Whether there are other replicas, so that changed rows are named by position.
+    pub fn has_peers(&self) -> bool {
+        self.peers.is_some()
+    }
+
+    /// Whether this replica takes writes and answers reads.
+    pub fn is_head(&self) -> bool {
+        self.peers.as_ref().is_none_or(Peers::is_head)
+    }
+
+    /// The neighbours, if acknowledgements wait for them.
     fn chained(&self) -> Option<&Peers> {
         self.peers.as_ref().filter(|peers| !peers.is_solitary())
     }
 
-    /// The frontier that workers are told of: what the tail holds. Rows may hold more.
-    pub(crate) fn announced(&self) -> Clock {
-        self.chained().map_or_else(|| self.frontier.value(), |peers| peers.announced)
+    /// The neighbours, at a head that sends batches.
+    fn sending(&mut self) -> Option<&mut Peers> {
+        self.peers.as_mut().filter(|peers| peers.is_head() && peers.has_receivers())
     }
 
-    /// Whether rows are those of the announced frontier and of no later one, where the table
-    /// promises that.
-    pub(crate) fn is_exact(&self) -> bool {
-        self.spec.combine == Combine::Each || self.announced() == self.frontier.value()
+    /// The frontier that workers are told of: what the tail holds. The shard itself may be further.
+    pub fn announced(&self, frontier: Clock) -> Clock {
+        self.chained().map_or(frontier, |peers| peers.announced)
+    }
+
+    /// Starts from this frontier, which every replica holds.
+    pub fn announce(&mut self, frontier: Clock) {
+        self.peers.iter_mut().for_each(|peers| peers.announced = frontier);
     }
 
     /// How much of a worker's stream may be acknowledged.
-    pub(crate) fn durable(&self, worker: WorkerId) -> u64 {
+    pub fn durable(&self, worker: WorkerId) -> u64 {
         self.chained().map_or(u64::MAX, |peers| peers.durable.get(&worker).copied().unwrap_or(0))
     }
 
-    /// Takes the role that a new plan gives it in its chain.
-    pub(crate) fn take_part(&mut self, role: ChainRole, now: Time, out: &mut Outbox) {
-        if self.peers.is_none() && role.is_alone() {
-            return;
-        }
-        let was_head = AnyShard::is_head(self);
-        let was_chained = self.chained().is_some();
-        let (alone, is_head) = (role.is_alone(), role.from.is_none());
-        let announced = self.announced();
-        let mut peers = self.peers.take().unwrap_or_else(|| Peers::new(role.clone(), announced));
-        if self.whole {
-            peers.backfilled_by = None;
-        }
-        peers.take_part(role, self.batch, self.plan.0, now);
-        peers.settle(self.batch);
-        self.peers = (!alone).then_some(peers);
-        if is_head && !was_chained && self.chained().is_some() {
-            self.start_batches();
-        }
-        if is_head && !was_head {
-            self.subscribers.start_over(self.plan);
-            self.delta_log.iter_mut().for_each(|delta_log| delta_log.start_over_at(self.plan));
-        }
-        if !is_head {
-            // Whoever waits here asks the head.
-            self.unacknowledged.clear();
-            self.parked = Parked::default();
-        }
-        if is_head {
-            // Every worker has to hear what this replica knows.
-            self.streams.iter_mut().for_each(crate::intake::stream::Stream::remind);
-            self.unacknowledged = self.ranks.values().copied().collect();
-        }
-        self.announce(out);
+    /// Whether time alone will bring something about.
+    pub fn hurries(&self) -> bool {
+        self.peers.as_ref().is_some_and(Peers::hurries)
     }
 
-    /// Begins to replicate. What was done while there was no receiver is acknowledged already; from
-    /// now on a change is acknowledged once the tail holds it.
-    pub(crate) fn start_batches(&mut self) {
-        let frontier = self.frontier.value();
-        let streams = (0..).map(WorkerId).zip(&self.streams);
-        let finished = streams.map(|(worker, stream)| (worker, stream.finished())).collect();
-        if let Some(peers) = self.peers.as_mut().filter(|peers| peers.is_head()) {
-            (peers.durable, peers.announced) = (finished, frontier);
-            peers.open_batch = OpenBatch::default();
-        }
-        if self.held.is_empty() {
-            return;
-        }
-        // The rows of sums that are held will change, and have to be known by position then.
-        let positions = self.rows.positions();
-        for (clock, held) in &self.held {
-            if let HeldClock::Sum(sum) = held {
-                let rows = sum.slots().iter().map(|slot| (positions[*slot as usize], *slot));
-                self.held_changes.entry(*clock).or_default().extend(rows);
-            }
-        }
+    /// The resend timeout of the slowest receiver, and its measured round trip.
+    pub fn resends(&self) -> Option<(Span, Measured)> {
+        self.peers.as_ref().and_then(Peers::resends)
+    }
+
+    /// A worker moved the frontier. Returns whether workers hear of that only once the tail has it.
+    pub fn frontier_moved(&mut self, by: WorkerId) -> bool {
+        let chained = self.peers.as_mut().filter(|peers| !peers.is_solitary());
+        chained.map(|peers| peers.moved_by = by).is_some()
+    }
+
+    /// The worker that moved the frontier last.
+    pub fn moved_by(&self) -> Option<WorkerId> {
+        self.peers.as_ref().map(|peers| peers.moved_by)
     }
 
     /// Rows have changed.
-    pub(crate) fn note_rows(&mut self, rows: impl Iterator<Item = (u64, u32)> + Clone) {
+    pub fn note_rows(&mut self, rows: impl Iterator<Item = Row> + Clone) {
         let Some(peers) = &mut self.peers else { return };
         for backfill in peers.receivers.iter_mut().filter_map(|receiver| receiver.backfill.as_mut()) {
             backfill.changed(rows.clone());
         }
-        if peers.is_head() && peers.has_receivers() {
+        if let Some(peers) = self.sending() {
             peers.open_batch.rows.extend(rows);
         }
     }
 
-    /// Sums have changed.
-    pub(crate) fn note_sums(&mut self, clock: Clock, rows: impl Iterator<Item = (u64, u32)>) {
-        if let Some(peers) = self.peers.as_mut().filter(|peers| peers.is_head() && peers.has_receivers()) {
+    /// Sums of a clock have changed.
+    pub fn note_sums(&mut self, clock: Clock, rows: impl Iterator<Item = Row>) {
+        if let Some(peers) = self.sending() {
             peers.open_batch.held.entry(clock).or_default().extend(rows);
         }
     }
 
     /// Something of a stream is finished, or the frontier has moved.
-    pub(crate) fn note_progress(&mut self) {
-        if let Some(peers) = self.peers.as_mut().filter(|peers| peers.is_head() && peers.has_receivers()) {
-            peers.open_batch.note(self.now);
+    pub fn note_progress(&mut self, now: Time) {
+        if let Some(peers) = self.sending() {
+            peers.open_batch.note(now);
         }
     }
 
-    /// Closes the open batch, if it is due.
-    pub(crate) fn close_batch(&mut self, out: &mut Outbox) {
-        while let Some(peers) = self.peers.as_mut().filter(|peers| peers.is_head() && peers.has_receivers()) {
-            let row_bytes = self.rows.row_state_width() * size_of::<T>() + 8;
-            if !peers.open_batch.is_due(self.now, row_bytes, peers.under_way()) {
+    /// A worker has pushed.
+    pub fn note_push(&mut self, worker: WorkerId) {
+        self.peers.iter_mut().for_each(|peers| peers.open_batch.pushed(worker));
+    }
+
+    /// A read waits for the open batch.
+    pub fn need_batch(&mut self) {
+        self.peers.iter_mut().for_each(|peers| peers.open_batch.needed = true);
+    }
+
+    /// The rows have moved: `moves` gives the new slot of each old one.
+    pub fn renumber(&mut self, moves: &[u32]) {
+        let Some(peers) = &mut self.peers else { return };
+        peers.open_batch.renumber(moves);
+        let backfills = peers.receivers.iter_mut().filter_map(|receiver| receiver.backfill.as_mut());
+        backfills.for_each(|backfill| backfill.renumber(moves));
+    }
+
+    /// Takes the role that a new plan gives it in its chain; `whole` where the plan says that it
+    /// holds everything. `None` if it is alone, as it was.
+    pub fn take_part<T: Number>(
+        &mut self,
+        role: ChainRole,
+        whole: bool,
+        now: Time,
+        view: &ShardView<'_, T>,
+    ) -> Option<RoleChange> {
+        self.whole = whole;
+        if self.peers.is_none() && role.is_alone() {
+            return None;
+        }
+        let (was_head, was_chained) = (self.is_head(), self.chained().is_some());
+        let (alone, is_head) = (role.is_alone(), role.from.is_none());
+        let announced = self.announced(view.clocks.frontier());
+        let mut peers = self.peers.take().unwrap_or_else(|| Peers::new(role.clone(), announced));
+        if whole {
+            peers.backfilled_by = None;
+        }
+        peers.take_part(role, self.batch, view.identity.plan.0, now);
+        peers.settle(self.batch);
+        self.peers = (!alone).then_some(peers);
+        let begins = is_head && !was_chained && self.chained().is_some();
+        if begins {
+            self.start_batches(view);
+        }
+        Some(RoleChange { is_head, is_new_head: is_head && !was_head, begins })
+    }
+
+    /// Begins to replicate. What was done while there was no receiver is acknowledged already; from
+    /// now on a change is acknowledged once the tail holds it.
+    pub fn start_batches<T: Number>(&mut self, view: &ShardView<'_, T>) {
+        if let Some(peers) = self.peers.as_mut().filter(|peers| peers.is_head()) {
+            peers.durable = view.streams.all_finished().collect();
+            peers.announced = view.clocks.frontier();
+            peers.open_batch = batch::OpenBatch::default();
+        }
+    }
+
+    /// Closes and sends the open batch, if it is due.
+    pub fn close_batch<T: Number>(
+        &mut self,
+        now: Time,
+        view: &ShardView<'_, T>,
+        out: &mut Outbox,
+    ) -> ReplicationEffect {
+        let mut effect = ReplicationEffect::default();
+        let row_bytes = view.rows.row_state_bytes() + 8;
+        while let Some(peers) = self.sending() {
+            if !peers.open_batch.is_due(now, row_bytes, peers.under_way()) {
                 break;
             }
             let (rows, sums) = peers.open_batch.close();
             self.batch = self.batch.saturating_add(1);
-            let chunks = self.chunks(&rows, &sums);
-            self.send_batch(chunks, out);
+            let chunks = self.chunks(view, &rows, &sums);
+            effect.acknowledge |= self.send_batch(chunks, now, view, out);
         }
-        self.announce(out);
+        effect
     }
 
     /// A batch cut into chunks, the metadata last.
-    fn chunks(&self, rows: &[(u64, u32)], sums: &[(Clock, Vec<(u64, u32)>)]) -> Vec<ReplicaChunk> {
-        let width = self.rows.width();
-        let per_chunk = |numbers: usize| (PART_BYTES / (numbers * size_of::<T>()).max(8)).max(1);
+    fn chunks<T: Number>(
+        &self,
+        view: &ShardView<'_, T>,
+        rows: &[Row],
+        sums: &[(Clock, Vec<Row>)],
+    ) -> Vec<ReplicaChunk> {
         let mut all: Vec<(ChunkContents, Payload, Payload)> = Vec::new();
-        for rows in rows.chunks(per_chunk(self.rows.row_state_width())) {
-            all.push((ChunkContents::Rows, positions_of(rows), self.row_states(rows)));
+        for rows in rows.chunks(rows_per_chunk(view.rows.row_state_bytes())) {
+            all.push((ChunkContents::Rows, view.positions(rows), view.row_states(rows)));
         }
         for (clock, rows) in sums {
-            let Some(HeldClock::Sum(sum)) = self.held.get(clock) else { continue };
-            for rows in rows.chunks(per_chunk(width)) {
-                let sums = rows.iter().filter_map(|(_, slot)| sum.get(width, *slot)).flatten().copied();
-                let values = Payload::new(sums.collect::<Vec<T>>());
-                all.push((ChunkContents::ClockSums { clock: *clock }, positions_of(rows), values));
+            for rows in rows.chunks(rows_per_chunk(view.rows.width() * size_of::<T>())) {
+                let Some(values) = view.sums(*clock, rows) else { continue };
+                all.push((ChunkContents::ClockSums { clock: *clock }, view.positions(rows), values));
             }
         }
-        all.push((ChunkContents::Metadata { bytes: self.metadata() }, Payload::EMPTY, Payload::EMPTY));
-        let (table, shard, batch) = (self.table, self.placed.shard, self.batch);
+        all.push((ChunkContents::Metadata { bytes: view.metadata() }, Payload::EMPTY, Payload::EMPTY));
+        let (table, shard, batch) = (view.identity.table, view.identity.shard(), self.batch);
         let chunk = |(chunk, (contents, positions, values))| ReplicaChunk {
             table,
             shard,
@@ -170,167 +266,175 @@ impl<T: Number> Shard<T> {
         (0u32..).zip(all).map(chunk).collect()
     }
 
-    /// Sends a batch that is complete here to every receiver.
-    fn send_batch(&mut self, chunks: Vec<ReplicaChunk>, out: &mut Outbox) {
-        let streams = (0..).map(WorkerId).zip(&self.streams);
-        let finished = streams.map(|(worker, stream)| (worker, stream.finished())).collect();
-        let batch = ReplicationBatch { number: self.batch, chunks, finished, frontier: self.frontier.value() };
+    /// Sends a batch that is complete here to every receiver. Returns whether to acknowledge to
+    /// every worker again.
+    fn send_batch<T: Number>(
+        &mut self,
+        chunks: Vec<ReplicaChunk>,
+        now: Time,
+        view: &ShardView<'_, T>,
+        out: &mut Outbox,
+    ) -> bool {
+        let finished = view.streams.all_finished().collect();
+        let batch = ReplicationBatch { number: self.batch, chunks, finished, frontier: view.clocks.frontier() };
         let mut outgoing = Outgoing::new();
         if let Some(peers) = &mut self.peers {
-            peers.send(batch, self.now, &mut outgoing);
+            peers.send(batch, now, &mut outgoing);
         }
-        self.send_chunks(outgoing, out);
-        self.settle_peers(out);
+        send_chunks(view.identity, outgoing, out);
+        self.settle(now, view.identity, out)
     }
 
-    fn send_chunks(&self, outgoing: Outgoing, out: &mut Outbox) {
-        for (to, replica) in outgoing {
-            let head = Head { plan: self.plan, ..Head::plain(self.placed.owner, to) };
-            out.send(Frame { head, message: Message::ReplicaChunk(replica) });
-        }
-    }
-
-    /// A receiver may hold more than before: acknowledges what the tail holds now.
-    fn settle_peers(&mut self, out: &mut Outbox) {
-        let Some(peers) = &mut self.peers else { return };
+    /// A receiver may hold more than before: counts what the tail holds as durable. Returns whether
+    /// to acknowledge to every worker again; a replica acknowledges to its predecessor.
+    fn settle(&mut self, now: Time, identity: &Identity, out: &mut Outbox) -> bool {
+        let Some(peers) = &mut self.peers else { return false };
         let before = peers.under_way();
         peers.settle(self.batch);
         if !peers.is_head() {
-            return self.answer_chain(out);
+            self.answer(identity, out);
+            return false;
         }
         if before > 0 && peers.under_way() == 0 {
-            peers.open_batch.arrived(self.now);
+            peers.open_batch.arrived(now);
         }
-        let ranks = self.ranks.values().copied();
-        for worker in ranks.collect::<Vec<_>>() {
-            if let Some(stream) = self.streams.get_mut(worker.0 as usize) {
-                stream.remind();
-                self.unacknowledged.push(worker);
-            }
-        }
+        true
     }
 
     /// Acknowledges to the predecessor what every replica from here to the tail holds.
-    fn answer_chain(&mut self, out: &mut Outbox) {
+    pub fn answer(&self, identity: &Identity, out: &mut Outbox) {
         let Some(peers) = &self.peers else { return };
         let Some(from) = peers.role.from else { return };
-        let (table, shard) = (self.table, self.placed.shard);
+        let (table, shard) = (identity.table, identity.shard());
         let replicated = Replicated { table, shard, through: peers.through(self.batch), backfill: peers.backfilled_by };
-        let head = Head { plan: self.plan, ..Head::plain(self.placed.owner, from) };
-        out.send(Frame { head, message: Message::Replicated(replicated) });
+        out.send(Frame { head: identity.head(from), message: Message::Replicated(replicated) });
     }
 
-    /// A chunk of a batch arrives. With the last of them the batch is taken, if it is the next.
-    pub(crate) fn replica(&mut self, from: NodeId, replica: ReplicaChunk, out: &mut Outbox) {
-        let Some(peers) = self.peers.as_mut().filter(|peers| peers.role.from == Some(from)) else { return };
-        if let Some(backfill) = replica.backfill {
-            if !self.whole {
-                self.take_chunk(backfill, &replica);
-            }
-            return self.answer_chain(out);
+    /// A chunk of a batch or of a backfill arrives.
+    pub fn arrive(&mut self, from: NodeId, chunk: ReplicaChunk) -> Arrival {
+        let Some(peers) = self.peers.as_mut().filter(|peers| peers.role.from == Some(from)) else {
+            return Arrival::Ignored;
+        };
+        if let Some(backfill) = chunk.backfill {
+            return if self.whole { Arrival::Answered } else { self.arrive_in_backfill(backfill, chunk) };
         }
         if !self.whole && !peers.complete {
             // Its backfill is answered instead, or a later batch.
-            return;
+            return Arrival::Ignored;
         }
-        let ends = matches!(replica.contents, ChunkContents::Metadata { .. });
-        if replica.batch != self.batch.saturating_add(1) || replica.chunk as usize > peers.arriving.len() {
+        let ends = matches!(chunk.contents, ChunkContents::Metadata { .. });
+        if chunk.batch != self.batch.saturating_add(1) || chunk.chunk as usize > peers.arriving.len() {
             peers.arriving.clear();
             // Answered once for each batch, whether it was resent or shows a gap.
-            if ends {
-                self.answer_chain(out);
-            }
-            return;
+            return if ends { Arrival::Answered } else { Arrival::Ignored };
         }
-        peers.arriving.truncate(replica.chunk as usize);
-        peers.arriving.push(replica);
-        if ends {
-            let chunks = std::mem::take(&mut peers.arriving);
-            // A batch that cannot be applied was damaged on its way, or is of another release. It
-            // is resent.
-            if chunks.iter().all(|chunk| self.take(chunk).is_some()) {
-                self.batch = self.batch.saturating_add(1);
-                self.send_batch(chunks, out);
-            }
-        }
+        peers.arriving.truncate(chunk.chunk as usize);
+        peers.arriving.push(chunk);
+        if ends { Arrival::Batch(std::mem::take(&mut peers.arriving)) } else { Arrival::Ignored }
     }
 
     /// A chunk of a backfill is taken as it comes, if it is the next.
-    fn take_chunk(&mut self, backfill: u64, replica: &ReplicaChunk) {
-        let Some(peers) = &mut self.peers else { return };
-        let arrived = match peers.backfilled_by {
-            Some((known, arrived)) if known == backfill => arrived,
-            Some((known, _)) if known > backfill => return,
+    fn arrive_in_backfill(&mut self, backfill: u64, chunk: ReplicaChunk) -> Arrival {
+        let Some(peers) = &mut self.peers else { return Arrival::Ignored };
+        let (arrived, begins) = match peers.backfilled_by {
+            Some((known, arrived)) if known == backfill => (arrived, false),
+            Some((known, _)) if known > backfill => return Arrival::Answered,
             _ => {
-                // From the beginning: sums of an earlier one may be of clocks that are over.
-                self.held.clear();
-                self.held_changes.clear();
                 (self.batch, peers.complete) = (0, false);
-                0
+                (0, true)
             }
         };
         peers.backfilled_by = Some((backfill, arrived));
-        if replica.chunk == arrived && self.take(replica).is_some() {
-            let is_last = matches!(replica.contents, ChunkContents::Metadata { .. });
-            if let Some(peers) = &mut self.peers {
-                (peers.backfilled_by, peers.complete) = (Some((backfill, arrived.saturating_add(1))), is_last);
-            }
-            if is_last {
-                self.batch = replica.batch;
-            }
+        Arrival::Backfill { chunk: (chunk.chunk == arrived).then_some(chunk), begins }
+    }
+
+    /// A chunk of a backfill is in the shard, and the predecessor is told so.
+    pub fn backfill_taken(&mut self, chunk: &ReplicaChunk) {
+        let Some(peers) = &mut self.peers else { return };
+        let Some((backfill, arrived)) = peers.backfilled_by else { return };
+        let is_last = matches!(chunk.contents, ChunkContents::Metadata { .. });
+        (peers.backfilled_by, peers.complete) = (Some((backfill, arrived.saturating_add(1))), is_last);
+        if is_last {
+            self.batch = chunk.batch;
         }
     }
 
-    fn take(&mut self, ReplicaChunk { contents, positions, values, .. }: &ReplicaChunk) -> Option<()> {
-        match contents {
-            ChunkContents::Rows => self.take_rows(positions.numbers()?, values.numbers()?),
-            ChunkContents::ClockSums { clock } => self.take_held(*clock, positions.numbers()?, values.numbers()?),
-            ChunkContents::Metadata { bytes } => self.take_metadata(bytes).ok(),
-        }
+    /// The next batch is in the shard: it goes on down the chain.
+    pub fn batch_taken<T: Number>(
+        &mut self,
+        chunks: Vec<ReplicaChunk>,
+        now: Time,
+        view: &ShardView<'_, T>,
+        out: &mut Outbox,
+    ) -> ReplicationEffect {
+        self.batch = self.batch.saturating_add(1);
+        ReplicationEffect { acknowledge: self.send_batch(chunks, now, view, out), begins: false }
     }
 
     /// A replica acknowledges batches, or chunks of a backfill.
-    pub(crate) fn replicated(&mut self, from: NodeId, replicated: &Replicated, out: &mut Outbox) {
+    pub fn acknowledged<T: Number>(
+        &mut self,
+        from: NodeId,
+        replicated: &Replicated,
+        now: Time,
+        view: &ShardView<'_, T>,
+        out: &mut Outbox,
+    ) -> ReplicationEffect {
         let mut outgoing = Outgoing::new();
         if let Some(peers) = &mut self.peers {
-            peers.answered(from, replicated.through, replicated.backfill, self.now, &mut outgoing);
+            peers.answered(from, replicated.through, replicated.backfill, now, &mut outgoing);
         }
-        self.continue_backfills(&mut outgoing);
-        self.send_chunks(outgoing, out);
-        self.settle_peers(out);
-        self.close_batch(out);
+        let begins = self.continue_backfills(view, &mut outgoing);
+        send_chunks(view.identity, outgoing, out);
+        ReplicationEffect { acknowledge: self.settle(now, view.identity, out), begins }
     }
 
     /// Time has passed: resends what was not acknowledged in time, and tells the coordinator which
     /// replicas are backfilled.
-    pub(crate) fn tick_chain(&mut self, out: &mut Outbox) {
+    pub fn tick<T: Number>(&mut self, now: Time, view: &ShardView<'_, T>, out: &mut Outbox) -> ReplicationEffect {
         let mut outgoing = Outgoing::new();
         let mut backfilled = Vec::new();
         if let Some(peers) = &mut self.peers {
-            peers.send_again(self.now, &mut outgoing);
+            peers.send_again(now, &mut outgoing);
             backfilled.extend(peers.backfilled());
         }
-        self.continue_backfills(&mut outgoing);
-        self.send_chunks(outgoing, out);
+        let begins = self.continue_backfills(view, &mut outgoing);
+        send_chunks(view.identity, outgoing, out);
         for node in backfilled {
             let NodeId::Server(server) = node else { continue };
-            let (table, shard, plan) = (self.table, self.placed.shard, self.plan);
-            let head = Head::plain(self.placed.owner, NodeId::Coordinator);
-            out.send(Frame { head, message: Message::Control(Control::Backfilled { table, shard, server, plan }) });
+            let Identity { table, plan, .. } = *view.identity;
+            let message = Control::Backfilled { table, shard: view.identity.shard(), server, plan };
+            let head = view.identity.plain_head(NodeId::Coordinator);
+            out.send(Frame { head, message: Message::Control(message) });
         }
-        self.close_batch(out);
+        ReplicationEffect { acknowledge: false, begins }
     }
 
-    /// Workers are told of the frontier that the tail holds, if it is a new one.
-    pub(crate) fn announce(&mut self, out: &mut Outbox) {
-        if !AnyShard::is_head(self) || !self.may_answer {
-            return;
+    /// Sends the next chunks to the replicas that are being backfilled. Returns whether batches
+    /// begin.
+    fn continue_backfills<T: Number>(&mut self, view: &ShardView<'_, T>, outgoing: &mut Outgoing) -> bool {
+        let Some(peers) = &mut self.peers else { return false };
+        let was_solitary = peers.is_solitary();
+        for receiver in &mut peers.receivers {
+            if let Some(backfill) = &mut receiver.backfill {
+                backfill.proceed(self.batch, view, |chunk| outgoing.push((receiver.node, chunk)));
+            }
         }
-        if self.announced() == self.told && self.is_exact() == self.told_exact {
-            return;
+        let begins = was_solitary && !peers.is_solitary();
+        if begins {
+            self.start_batches(view);
         }
-        (self.told, self.told_exact) = (self.announced(), self.is_exact());
-        let by = self.peers.as_ref().map(|peers| peers.moved_by);
-        self.tell(by, out);
+        begins
+    }
+}
+
+/// Rows in a chunk, where a row takes so many bytes.
+pub(crate) fn rows_per_chunk(row_bytes: usize) -> usize {
+    (PART_BYTES / row_bytes.max(8)).max(1)
+}
+
+fn send_chunks(identity: &Identity, outgoing: Outgoing, out: &mut Outbox) {
+    for (to, chunk) in outgoing {
+        out.send(Frame { head: identity.head(to), message: Message::ReplicaChunk(chunk) });
     }
 }

@@ -1,37 +1,65 @@
-//! Eager refresh: which worker reads which rows, and which of those changed since the frontier last
-//! moved.
+//! Eager refresh: which worker reads which rows, which of those changed since the frontier last
+//! moved, and the numbered messages that tell it.
 
 use crate::rows::slot_set::SlotSet;
+use crate::view::{Row, ShardView};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use types::{Clock, PlanNumber, WorkerId};
-use update::ABSENT;
+use types::{Clock, PART_BYTES, PlanNumber, WorkerId};
+use update::{ABSENT, Number};
+use wire::{Frame, Message, Outbox, Refresh};
 
 /// Refreshes that may be under way to a subscriber. One that falls further behind loses its
 /// subscription: it never blocks the shard.
-pub const MAX_UNRECEIVED: usize = 8;
+const MAX_UNRECEIVED: usize = 8;
 
 /// One worker's subscription.
 #[derive(Debug)]
-pub(crate) struct Subscription {
+struct Subscription {
     rows: SlotSet,
     /// How many keys without a row it watches.
     absent: u64,
     /// Tells this subscription from an earlier one that was lost.
-    pub sequence: u64,
+    sequence: u64,
     /// The number of the last message sent.
-    pub number: u64,
+    number: u64,
     /// The last number of each refresh that was not received whole.
     unreceived: VecDeque<u64>,
     /// The frontier that the last message brought the cached rows to.
-    pub frontier: Clock,
+    frontier: Clock,
 }
 
 impl Subscription {
     /// A message of a refresh goes out; `whole` says that it is the last one of that refresh.
-    pub fn sent(&mut self, whole: bool) {
+    fn sent(&mut self, whole: bool) {
         self.number += 1;
         if whole {
             self.unreceived.push_back(self.number);
+        }
+    }
+
+    /// The next message of a refresh. With the last one (`whole`) the cached rows reach `frontier`.
+    fn next_refresh<T: Number>(
+        &mut self,
+        rows: &[Row],
+        whole: bool,
+        frontier: Clock,
+        worker: WorkerId,
+        view: &ShardView<'_, T>,
+    ) -> Refresh {
+        self.sent(whole);
+        let from = self.frontier;
+        self.frontier = if whole { frontier } else { from };
+        let positions: Vec<u64> = rows.iter().map(|(position, _)| *position).collect();
+        Refresh {
+            table: view.identity.table,
+            shard: view.identity.shard(),
+            sequence: self.sequence,
+            number: self.number,
+            from,
+            failed: view.clocks.failed().filter(|failed| failed.clock >= from).cloned().collect(),
+            contains: view.streams.finished(worker),
+            positions: view.pool.copy(&positions),
+            values: view.values(rows, frontier),
         }
     }
 }
@@ -148,7 +176,7 @@ impl Subscribers {
 
     /// The frontier has moved: what each subscriber must be told, as rising positions and their
     /// slots.
-    pub fn take_changes(&mut self) -> Vec<(WorkerId, Vec<(u64, u32)>)> {
+    fn take_changes(&mut self) -> Vec<(WorkerId, Vec<(u64, u32)>)> {
         let behind = |(_, known): &(&WorkerId, &Subscription)| known.unreceived.len() >= MAX_UNRECEIVED;
         let behind: Vec<WorkerId> = self.subscriptions.iter().filter(behind).map(|(worker, _)| *worker).collect();
         behind.into_iter().for_each(|worker| self.drop_worker(worker));
@@ -159,9 +187,23 @@ impl Subscribers {
         self.subscriptions.iter().map(|(worker, subscription)| (*worker, of(subscription))).collect()
     }
 
-    /// The subscription of `worker`, to count a message that goes out.
-    pub fn get_mut(&mut self, worker: WorkerId) -> Option<&mut Subscription> {
-        self.subscriptions.get_mut(&worker)
+    /// The frontier has moved to `frontier`: sends every subscriber those of its rows that changed,
+    /// and that its other rows are fresh. Returns how many messages that took.
+    pub fn refresh<T: Number>(&mut self, frontier: Clock, view: &ShardView<'_, T>, out: &mut Outbox) -> u64 {
+        let rows_per_part = (PART_BYTES / (view.rows.width() * size_of::<T>() + 8)).max(1);
+        let mut messages = 0;
+        for (worker, rows) in self.take_changes() {
+            let Some(subscription) = self.subscriptions.get_mut(&worker) else { continue };
+            let pieces = rows.len().div_ceil(rows_per_part).max(1);
+            for piece in 0..pieces {
+                let rows = &rows[piece * rows_per_part..rows.len().min((piece + 1) * rows_per_part)];
+                let refresh = subscription.next_refresh(rows, piece + 1 == pieces, frontier, worker, view);
+                let head = view.head_to(worker, subscription.frontier);
+                out.send(Frame { head, message: Message::Refresh(refresh) });
+                messages += 1;
+            }
+        }
+        messages
     }
 }
 
@@ -187,7 +229,7 @@ mod tests {
         for _ in 0..MAX_UNRECEIVED {
             assert_eq!(subscribers.take_changes().len(), 1);
             // In two messages: what counts is how many refreshes are under way.
-            let subscription = subscribers.get_mut(WorkerId(0)).expect("subscribed");
+            let subscription = subscribers.subscriptions.get_mut(&WorkerId(0)).expect("subscribed");
             subscription.sent(false);
             subscription.sent(true);
         }

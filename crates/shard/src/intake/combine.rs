@@ -2,7 +2,7 @@
 
 use crate::rows::Resolved;
 use types::Reduce;
-use update::{Number, Slots, add_into, first_not_finite};
+use update::{Number, add_into, first_not_finite};
 use wire::FailedClock;
 
 /// Numbers that are looked through together: they stay in the nearest cache.
@@ -109,7 +109,7 @@ impl<T: Number> Combination<T> {
         &self.slots
     }
 
-    /// All rows have been put in order.
+    /// The rows have moved: `moves` gives the new slot of each old one.
     pub fn renumber(&mut self, moves: &[u32]) {
         self.places = vec![0; moves.len()];
         for (slot, place) in self.slots.iter_mut().zip(1..) {
@@ -135,16 +135,6 @@ impl<T: Number> Combination<T> {
             }
         }
         (self.slots, self.sums)
-    }
-}
-
-/// The slots of a combination as an updater wants them: a run where they are one.
-pub fn as_slots(slots: &[u32]) -> Slots<'_> {
-    match slots.first() {
-        Some(&first) if slots.iter().zip(first..).all(|(slot, expected)| *slot == expected) => {
-            Slots::Run { first: first as usize, count: slots.len() }
-        }
-        _ => Slots::List(slots),
     }
 }
 

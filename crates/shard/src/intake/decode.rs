@@ -1,11 +1,9 @@
-//! What codecs did to a message on its way here is undone before anything else looks at it.
+//! Decoding: undoes what codecs did to a push on its way here, before anything else looks at it.
 
 use crate::rows::resolve::NotApplied;
-use crate::shard::Shard;
-use codec::Formats;
-use types::PART_BYTES;
-use update::Number;
-use wire::{CodecPipeline, KeyPart, Payload, Push, Refusal, Writes};
+use codec::{Formats, Meter, PayloadDecoder, Stopwatch};
+use types::{PART_BYTES, TableSpec};
+use wire::{CodecPipeline, KeyPart, Payload, Pool, Push, Refusal, Writes};
 
 /// Keys as they were before they were shortened.
 pub(crate) fn unpacked(keys: KeyPart) -> Result<KeyPart, Refusal> {
@@ -19,10 +17,35 @@ pub(crate) fn unpacked(keys: KeyPart) -> Result<KeyPart, Refusal> {
     Ok(KeyPart::List { signature, start, positions: Payload::new(positions) })
 }
 
-impl<T: Number> Shard<T> {
-    /// A push with its keys and values as they were before they were encoded.
-    pub(crate) fn decode(&mut self, codecs: CodecPipeline, push: Push) -> Result<Push, NotApplied> {
-        let (formats, keys) = (Formats(codecs.0), unpacked(push.keys)?);
+/// Decodes the pushes of one table, and measures what that costs.
+pub(crate) struct PushDecoder {
+    decoder: PayloadDecoder,
+    stopwatch: Stopwatch,
+    meter: Meter,
+}
+
+impl PushDecoder {
+    /// Has decoded nothing yet.
+    pub fn new(stopwatch: Stopwatch) -> Self {
+        Self { decoder: PayloadDecoder::default(), stopwatch, meter: Meter::default() }
+    }
+
+    /// What decoding has cost.
+    pub fn meter(&self) -> Meter {
+        self.meter
+    }
+
+    /// A push with its keys and values as they were before they were encoded. Never makes more
+    /// than one part, whatever the push claims.
+    pub fn decode(
+        &mut self,
+        codecs: CodecPipeline,
+        push: Push,
+        spec: &TableSpec,
+        pool: &Pool,
+    ) -> Result<Push, NotApplied> {
+        let formats = Formats(codecs.0);
+        let keys = unpacked(push.keys)?;
         if formats.leaves_values() {
             return Ok(Push { keys, ..push });
         }
@@ -30,16 +53,16 @@ impl<T: Number> Shard<T> {
             return Err(Refusal::Undecodable.into());
         }
         let count = keys.count().ok_or(Refusal::NotOrdered)?;
-        let bytes = count.saturating_mul(self.spec.row_bytes() as u64);
+        let bytes = count.saturating_mul(spec.row_bytes() as u64);
         if bytes > PART_BYTES as u64 {
             return Err(Refusal::WrongLength { expected: PART_BYTES as u64, found: bytes }.into());
         }
         let began = (self.stopwatch.0)();
-        let mut values = self.pool.take(bytes as usize);
-        let (width, encoded) = (self.spec.width as usize, push.values.bytes());
+        let mut values = pool.take(bytes as usize);
+        let (width, encoded) = (spec.width as usize, push.values.bytes());
         let result = self.decoder.decode(formats, encoded, push.number, width, values.bytes_mut());
         result.map_err(|_| Refusal::Undecodable)?;
-        self.decoded.decoded(bytes as usize, (self.stopwatch.0)().saturating_sub(began));
+        self.meter.decoded(bytes as usize, (self.stopwatch.0)().saturating_sub(began));
         Ok(Push { keys, values: values.freeze(), ..push })
     }
 }

@@ -1,59 +1,254 @@
-//! The once-only gate at work: lets the next item of a worker's stream in, and answers for every
-//! other.
+//! Who may push to a shard, and the once-only gate of each worker's stream.
+//!
+//! A worker is known by its source, which no other incarnation ever has. The gate admits exactly
+//! the next number of a stream; it decides what to answer for every other.
 
-use crate::intake::stream::Verdict;
-use crate::shard::Shard;
-use types::WorkerId;
-use update::Number;
-use wire::{Acked, Frame, Head, Message, Outbox, Refusal, Refused, Resend, ResendReason};
+use crate::intake::stream::{Stream, Verdict};
+use std::collections::BTreeMap;
+use types::{Plan, Source, WorkerId};
+use wire::{Field, Reader, Refusal, Refused, WireError};
 
-impl<T: Number> Shard<T> {
-    /// Lets the next item of a worker's stream in, or answers for it. `Some` means: do it, then
-    /// `finish`.
-    pub(crate) fn gate(&mut self, head: &Head, settled: u64, out: &mut Outbox) -> Option<WorkerId> {
-        let (table, shard) = (self.table, self.placed.shard);
-        let Some(&worker) = self.ranks.get(&head.source) else {
-            let refused = vec![Refused { number: head.number, refusal: Refusal::Expelled }];
-            let acked = Acked { table, shard, through: head.number, refused };
-            let mut reply = Head::plain(self.placed.owner, head.from);
-            reply.source = head.source;
-            out.send(Frame { head: reply, message: Message::Acked(acked) });
-            return None;
-        };
-        let stream = &mut self.streams[worker.0 as usize];
+/// What the gate decides about an arriving item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Entrance {
+    /// It is the next of this worker's stream: handle it, then finish it.
+    Open(WorkerId),
+    /// It was finished before, and is acknowledged again.
+    Finished,
+    /// Items before it are missing. The worker resends from `next`, if it is set: once for each
+    /// gap.
+    Gap {
+        /// Whose stream it is.
+        worker: WorkerId,
+        /// The first number that is missing.
+        next: Option<u64>,
+    },
+    /// Its sender is not a worker of the plan.
+    Expelled,
+}
+
+/// One worker's place.
+#[derive(Clone, Debug, Default)]
+struct Member {
+    source: Option<Source>,
+    stream: Stream,
+}
+
+/// The workers of the plan, by rank, each with its stream.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Streams {
+    members: Vec<Member>,
+    ranks: BTreeMap<Source, WorkerId>,
+    /// Workers with something to acknowledge.
+    unacknowledged: Vec<WorkerId>,
+}
+
+impl Streams {
+    /// The workers of a plan, none of which has sent anything.
+    pub fn new(plan: &Plan) -> Self {
+        Self::of(plan.workers.iter().map(|source| Member { source: *source, stream: Stream::default() }).collect())
+    }
+
+    fn of(members: Vec<Member>) -> Self {
+        let sources = (0..).map(WorkerId).zip(&members);
+        let ranks = sources.filter_map(|(worker, member)| member.source.map(|source| (source, worker))).collect();
+        Self { members, ranks, unacknowledged: Vec::new() }
+    }
+
+    /// The worker that an incarnation is, if the plan counts it.
+    pub fn worker(&self, source: Source) -> Option<WorkerId> {
+        self.ranks.get(&source).copied()
+    }
+
+    /// The incarnation of a worker, if it takes part.
+    pub fn source(&self, worker: WorkerId) -> Option<Source> {
+        self.members.get(worker.0 as usize).and_then(|member| member.source)
+    }
+
+    /// Whether each rank has a worker.
+    pub fn present(&self) -> impl Iterator<Item = bool> + '_ {
+        self.members.iter().map(|member| member.source.is_some())
+    }
+
+    /// How many ranks there have been.
+    pub fn ranks(&self) -> u32 {
+        self.members.len() as u32
+    }
+
+    /// A new incarnation takes part, with a stream of its own.
+    pub fn admit(&mut self, worker: WorkerId, source: Source) {
+        let rank = worker.0 as usize;
+        if self.members.len() <= rank {
+            self.members.resize_with(rank + 1, Member::default);
+        }
+        self.members[rank] = Member { source: Some(source), stream: Stream::default() };
+        self.ranks.insert(source, worker);
+    }
+
+    /// Refuses everything that the worker's incarnation still sends.
+    pub fn expel(&mut self, worker: WorkerId) {
+        self.ranks.retain(|_, known| *known != worker);
+        self.members.get_mut(worker.0 as usize).and_then(|member| member.source.take());
+    }
+
+    /// Judges an item by its number. `settled`: the worker never asks about numbers up to this one
+    /// again.
+    pub fn judge(&mut self, source: Source, number: u64, settled: u64) -> Entrance {
+        let Some(&worker) = self.ranks.get(&source) else { return Entrance::Expelled };
+        let stream = &mut self.members[worker.0 as usize].stream;
         stream.settle(settled);
-        match stream.judge(head.number) {
-            Verdict::Fresh => Some(worker),
+        match stream.judge(number) {
+            Verdict::Fresh => Entrance::Open(worker),
             Verdict::Finished => {
-                self.counts.repeated += 1;
                 self.unacknowledged.push(worker);
-                None
+                Entrance::Finished
             }
-            Verdict::Gap => {
-                self.ask_again(worker, ResendReason::Gap, out);
-                None
-            }
+            Verdict::Gap => Entrance::Gap { worker, next: stream.ask().then(|| stream.finished().saturating_add(1)) },
         }
     }
 
-    pub(crate) fn ask_again(&mut self, worker: WorkerId, reason: ResendReason, out: &mut Outbox) {
-        let stream = &mut self.streams[worker.0 as usize];
-        if !stream.ask() && reason == ResendReason::Gap {
-            return;
-        }
-        let next = stream.finished().saturating_add(1);
-        let resend = Resend { table: self.table, shard: self.placed.shard, next, reason };
-        self.say(worker, Message::Resend(resend), out);
+    /// The number that a worker resends from, because its item came without the keys it names.
+    pub fn ask_again(&mut self, worker: WorkerId) -> u64 {
+        let stream = &mut self.members[worker.0 as usize].stream;
+        stream.ask();
+        stream.finished().saturating_add(1)
     }
 
-    pub(crate) fn finish(&mut self, worker: WorkerId, refusal: Option<Refusal>, out: &mut Outbox) {
-        self.streams[worker.0 as usize].finish(refusal);
-        self.note_progress();
-        self.peers.iter_mut().for_each(|peers| peers.open_batch.pushed(worker));
+    /// The worker's next item is finished: applied, or refused for good. Returns its number.
+    pub fn finish(&mut self, worker: WorkerId, refusal: Option<Refusal>) -> u64 {
         self.unacknowledged.push(worker);
-        let finished = self.streams[worker.0 as usize].finished();
-        for read in self.parked.take_own(worker, finished) {
-            self.try_read(read, None, out);
+        let stream = &mut self.members[worker.0 as usize].stream;
+        stream.finish(refusal);
+        stream.finished()
+    }
+
+    /// The last finished number of a worker's stream.
+    pub fn finished(&self, worker: WorkerId) -> u64 {
+        self.members.get(worker.0 as usize).map_or(0, |member| member.stream.finished())
+    }
+
+    /// The last finished number of every stream.
+    pub fn all_finished(&self) -> impl Iterator<Item = (WorkerId, u64)> + '_ {
+        (0..).map(WorkerId).zip(&self.members).map(|(worker, member)| (worker, member.stream.finished()))
+    }
+
+    /// Acknowledges to every worker again, because more may be durable or another replica answers.
+    pub fn remind_all(&mut self) {
+        self.members.iter_mut().for_each(|member| member.stream.remind());
+        self.unacknowledged.extend(self.ranks.values());
+    }
+
+    /// Forgets what was to be acknowledged: another replica does that.
+    pub fn acknowledge_nothing(&mut self) {
+        self.unacknowledged.clear();
+    }
+
+    /// What to acknowledge to whom: the last number, and the refusals up to it. `durable` limits
+    /// how much of a worker's stream may be acknowledged.
+    pub fn take_acknowledgements(&mut self, durable: impl Fn(WorkerId) -> u64) -> Vec<(WorkerId, u64, Vec<Refused>)> {
+        let mut due = Vec::new();
+        for worker in std::mem::take(&mut self.unacknowledged) {
+            let Some(member) = self.members.get_mut(worker.0 as usize) else { continue };
+            let each = member.stream.take_acknowledgements(durable(worker)).into_iter();
+            due.extend(each.map(|(through, refused)| (worker, through, refused)));
         }
+        due
+    }
+
+    /// The same workers, none of which has sent anything.
+    pub fn start_over(&mut self) {
+        self.members.iter_mut().for_each(|member| member.stream = Stream::default());
+    }
+}
+
+impl Field for Streams {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.members.iter().map(|member| member.source).collect::<Vec<_>>().put(out);
+        self.members.iter().map(|member| member.stream.clone()).collect::<Vec<_>>().put(out);
+    }
+
+    fn get(input: &mut Reader<'_>) -> Result<Self, WireError> {
+        let (sources, streams): (Vec<Option<Source>>, Vec<Stream>) = (Field::get(input)?, Field::get(input)?);
+        if sources.len() != streams.len() {
+            return Err(WireError::Malformed("shard metadata whose workers and streams differ in number"));
+        }
+        let each = sources.into_iter().zip(streams);
+        Ok(Self::of(each.map(|(source, stream)| Member { source, stream }).collect()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn streams() -> Streams {
+        Streams::new(&Plan::first(1, vec![Some(Source(5)), None, Some(Source(6))].into_iter().flatten().collect()))
+    }
+
+    #[test]
+    fn the_gate_answers_each_arrival_by_its_source_and_number() {
+        let mut streams = streams();
+        // (source, number, what the gate decides); an item that enters is finished at once
+        let cases = [
+            (5, 1, Entrance::Open(WorkerId(0))),
+            (5, 1, Entrance::Finished),
+            (5, 3, Entrance::Gap { worker: WorkerId(0), next: Some(2) }),
+            (5, 4, Entrance::Gap { worker: WorkerId(0), next: None }),
+            (5, 2, Entrance::Open(WorkerId(0))),
+            (6, 1, Entrance::Open(WorkerId(1))),
+            (7, 1, Entrance::Expelled),
+        ];
+        for (source, number, expected) in cases {
+            let entrance = streams.judge(Source(source), number, 0);
+            assert_eq!(entrance, expected, "source {source}, number {number}");
+            if let Entrance::Open(worker) = entrance {
+                assert_eq!(streams.finish(worker, None), number);
+            }
+        }
+    }
+
+    #[test]
+    fn an_incarnation_that_was_replaced_is_refused_and_its_successor_starts_at_one() {
+        let mut streams = streams();
+        streams.judge(Source(5), 1, 0);
+        streams.finish(WorkerId(0), None);
+        streams.expel(WorkerId(0));
+        assert_eq!(streams.judge(Source(5), 2, 0), Entrance::Expelled);
+        streams.admit(WorkerId(0), Source(9));
+        assert_eq!(streams.judge(Source(9), 1, 0), Entrance::Open(WorkerId(0)));
+        streams.admit(WorkerId(3), Source(10));
+        assert_eq!(
+            (streams.ranks(), streams.source(WorkerId(2)), streams.source(WorkerId(3))),
+            (4, None, Some(Source(10)))
+        );
+    }
+
+    #[test]
+    fn acknowledgements_stop_at_what_is_durable() {
+        let mut streams = streams();
+        for number in 1..=3 {
+            streams.judge(Source(5), number, 0);
+            streams.finish(WorkerId(0), None);
+        }
+        assert_eq!(streams.take_acknowledgements(|_| 2), [(WorkerId(0), 2, Vec::new())]);
+        assert_eq!(streams.take_acknowledgements(|_| 3), [], "nothing new to say");
+        streams.remind_all();
+        let due = streams.take_acknowledgements(|_| u64::MAX);
+        assert_eq!(due, [(WorkerId(0), 3, Vec::new()), (WorkerId(1), 0, Vec::new())]);
+    }
+
+    #[test]
+    fn streams_survive_their_bytes_and_lists_of_unequal_length_do_not() {
+        let mut streams = streams();
+        streams.judge(Source(6), 1, 0);
+        streams.finish(WorkerId(1), Some(Refusal::NotOrdered));
+        let mut bytes = Vec::new();
+        streams.put(&mut bytes);
+        let mut again = Streams::get(&mut Reader(&bytes)).expect("its own bytes");
+        assert_eq!((again.finished(WorkerId(1)), again.judge(Source(6), 2, 0)), (1, Entrance::Open(WorkerId(1))));
+        let mut uneven = Vec::new();
+        (vec![Some(Source(1))]).put(&mut uneven);
+        Vec::<Stream>::new().put(&mut uneven);
+        assert!(Streams::get(&mut Reader(&uneven)).is_err());
     }
 }

@@ -1,8 +1,7 @@
 //! From a part's keys to slots: spelt out, by signature, or as a run.
 
-use crate::rows::Resolved;
 use crate::rows::key_lists::KnownList;
-use crate::shard::Shard;
+use crate::rows::{Resolved, Rows};
 use std::sync::Arc;
 use types::Position;
 use update::{ABSENT, Number};
@@ -22,34 +21,41 @@ impl From<Refusal> for NotApplied {
     }
 }
 
-/// Positions and slots of a part's rows, `ABSENT` where there is no row.
-pub(crate) fn rows_of<'a>(
-    keys: &KeyPart,
-    positions: Option<&'a Payload>,
-    resolved: &'a Resolved,
-) -> impl Iterator<Item = (u64, u32)> + 'a {
-    let (first, count, list) = match (keys, positions.and_then(Payload::numbers::<u64>)) {
-        (KeyPart::Run { first, count }, _) => (first.0, *count, &[][..]),
-        (_, list) => (0, 0, list.unwrap_or(&[])),
-    };
-    let positions = (0..count).map(move |index| first + index).chain(list.iter().copied());
-    let (run, slots) = match resolved {
-        Resolved::Run { first, count } => (*first as u32..(*first + *count) as u32, &[][..]),
-        Resolved::List(slots) => (0..0, &slots[..]),
-    };
-    positions.zip(run.chain(slots.iter().copied()))
+/// Where the rows of some keys lie.
+#[derive(Clone)]
+pub(crate) struct FoundRows {
+    /// The slot of each key.
+    pub slots: Arc<Resolved>,
+    /// The positions of a list, where they are known: not for a run, nor for a list of which only
+    /// the slots are remembered.
+    pub positions: Option<Payload>,
 }
 
-impl<T: Number> Shard<T> {
-    /// Positions and slots of a part's keys; lists are remembered.
-    pub(crate) fn resolve(
-        &mut self,
-        keys: &KeyPart,
-        create: bool,
-    ) -> Result<(Arc<Resolved>, Option<Payload>), NotApplied> {
+impl FoundRows {
+    /// Positions and slots of the rows of `keys`, `ABSENT` where there is no row. Empty for a list
+    /// whose positions are not known.
+    pub fn rows(&self, keys: &KeyPart) -> impl Iterator<Item = (u64, u32)> + Clone + '_ {
+        let (first, count, list) = match (keys, self.positions.as_ref().and_then(Payload::numbers::<u64>)) {
+            (KeyPart::Run { first, count }, _) => (first.0, *count, &[][..]),
+            (_, list) => (0, 0, list.unwrap_or(&[])),
+        };
+        let positions = (0..count).map(move |index| first + index).chain(list.iter().copied());
+        let (run, slots) = match &*self.slots {
+            Resolved::Run { first, count } => (*first as u32..(*first + *count) as u32, &[][..]),
+            Resolved::List(slots) => (0..0, &slots[..]),
+        };
+        positions.zip(run.chain(slots.iter().copied()))
+    }
+}
+
+impl<T: Number> Rows<T> {
+    /// Finds the rows of a part's keys, and with `create` makes those that are absent. Lists are
+    /// remembered.
+    pub(crate) fn resolve(&mut self, keys: &KeyPart, create: bool) -> Result<FoundRows, NotApplied> {
         let (name, positions, known) = match keys {
             KeyPart::Run { first, count } => {
-                return Ok((Arc::new(self.rows.resolve_run(*first, *count, create)?), None));
+                let slots = Arc::new(self.slab.resolve_run(*first, *count, create)?);
+                return Ok(FoundRows { slots, positions: None });
             }
             KeyPart::Scan { .. } => return Err(Refusal::NotOrdered.into()),
             // Undone before it comes here.
@@ -63,7 +69,7 @@ impl<T: Number> Shard<T> {
                 let known = self.lists.get(name).ok_or(NotApplied::UnknownKeys(signature.0))?;
                 match &known.positions {
                     // Complete: its slots are all there is to know.
-                    None => return Ok((known.resolved, None)),
+                    None => return Ok(FoundRows { slots: known.resolved, positions: None }),
                     Some(positions) => (name, positions.clone(), Some(known)),
                 }
             }
@@ -82,58 +88,52 @@ impl<T: Number> Shard<T> {
             }
         };
         if let Some(known) = &known {
-            let outdated = known.incomplete_at.is_some_and(|rows| create || rows != self.rows.len());
+            let outdated = known.incomplete_at.is_some_and(|rows| create || rows != self.slab.len());
             if !outdated {
-                return Ok((known.resolved.clone(), Some(positions)));
+                return Ok(FoundRows { slots: known.resolved.clone(), positions: Some(positions) });
             }
         }
         let list =
             positions.numbers::<u64>().ok_or(Refusal::WrongLength { expected: 0, found: positions.len() as u64 })?;
         let resolved = match known.as_ref().map(|known| &*known.resolved) {
             Some(Resolved::List(before)) if before.len() == list.len() => {
-                self.rows.resolve_rest(list, before, create)?
+                self.slab.resolve_rest(list, before, create)?
             }
-            _ => self.rows.resolve_list(list, create)?,
+            _ => self.slab.resolve_list(list, create)?,
         };
         let resolved = Arc::new(resolved);
         let absent = matches!(&*resolved, Resolved::List(slots) if slots.contains(&ABSENT));
-        let incomplete_at = absent.then(|| self.rows.len());
-        let needed_again = absent || self.tracks_changes() || self.pending_rows.are_kept();
+        let incomplete_at = absent.then(|| self.slab.len());
+        let needed_again = absent || self.names_rows || self.pending.are_kept();
         let kept = needed_again.then(|| positions.clone());
         self.lists.put(name, KnownList { positions: kept, resolved: resolved.clone(), incomplete_at });
-        Ok((resolved, Some(positions)))
+        Ok(FoundRows { slots: resolved, positions: Some(positions) })
     }
 
-    /// Those of a list's rows that are chosen. Nothing of it is remembered: the next choice is
+    /// Finds the rows of a list that are chosen. The choice is not remembered: the next one is
     /// another.
-    fn resolve_chosen(
-        &mut self,
-        keys: &KeyPart,
-        known: &KnownList,
-        create: bool,
-    ) -> Result<(Arc<Resolved>, Option<Payload>), NotApplied> {
+    fn resolve_chosen(&mut self, keys: &KeyPart, known: &KnownList, create: bool) -> Result<FoundRows, NotApplied> {
         let list = known.positions.as_ref().and_then(Payload::numbers::<u64>);
         let positions: Option<Vec<u64>> = list.map(|list| keys.chosen().map(|index| list[index]).collect());
-        let outdated = known.incomplete_at.is_some_and(|rows| create || rows != self.rows.len());
+        let outdated = known.incomplete_at.is_some_and(|rows| create || rows != self.slab.len());
         let resolved = match (&*known.resolved, &positions) {
-            (_, Some(positions)) if outdated => self.rows.resolve_list(positions, create)?,
+            (_, Some(positions)) if outdated => self.slab.resolve_list(positions, create)?,
             (Resolved::List(slots), _) => Resolved::List(keys.chosen().map(|index| slots[index]).collect()),
             (Resolved::Run { first, .. }, _) => {
                 Resolved::List(keys.chosen().map(|index| (first + index) as u32).collect())
             }
         };
-        Ok((Arc::new(resolved), positions.map(Payload::new)))
+        Ok(FoundRows { slots: Arc::new(resolved), positions: positions.map(Payload::new) })
     }
 
-    /// Those of a part's keys that a scan would not show now, where the table's rows can be held
-    /// back from scans.
+    /// The positions of a part's keys that a scan would not show now, in a table with pending rows.
     pub(crate) fn unseen(&mut self, keys: &KeyPart) -> Result<Vec<u64>, NotApplied> {
-        if !self.pending_rows.are_kept() {
+        if !self.pending.are_kept() {
             return Ok(Vec::new());
         }
-        let (resolved, positions) = self.resolve(keys, false)?;
-        let unseen = |(position, slot): &(u64, u32)| *slot == ABSENT || self.pending_rows.contains(*position);
-        Ok(rows_of(keys, positions.as_ref(), &resolved).filter(unseen).map(|(position, _)| position).collect())
+        let found = self.resolve(keys, false)?;
+        let unseen = |(position, slot): &(u64, u32)| *slot == ABSENT || self.pending.contains(*position);
+        Ok(found.rows(keys).filter(unseen).map(|(position, _)| position).collect())
     }
 
     /// The position of the key at `index` of a part, if the shard knows it.

@@ -1,5 +1,5 @@
-//! Rows in one slab, found by position. A row keeps its slot until all rows are put in order, which
-//! tells the new slots.
+//! The slab: all rows of a shard in one block of memory, found by position through the index. A row
+//! keeps its slot until the rows are put in position order; that step returns the new slots.
 
 use super::index::Index;
 use super::initial::initial;
@@ -73,8 +73,18 @@ impl Resolved {
     }
 }
 
-/// The rows of one shard.
-pub(crate) struct Rows<T: Number> {
+/// Slots as an updater wants them: a run where they are one.
+pub fn as_slots(slots: &[u32]) -> Slots<'_> {
+    match slots.first() {
+        Some(&first) if slots.iter().zip(first..).all(|(slot, expected)| *slot == expected) => {
+            Slots::Run { first: first as usize, count: slots.len() }
+        }
+        _ => Slots::List(slots),
+    }
+}
+
+/// The rows of one shard, one after the other in memory.
+pub(crate) struct Slab<T: Number> {
     range: PositionRange,
     placement: Placement,
     index: Index,
@@ -101,7 +111,7 @@ pub(crate) struct Rows<T: Number> {
     spare: Vec<T>,
 }
 
-impl<T: Number> Rows<T> {
+impl<T: Number> Slab<T> {
     /// The rows of `range` of a table.
     pub fn new(spec: &TableSpec, range: PositionRange, registry: &Updaters) -> Result<Self, RowsError> {
         let updater = registry.make::<T>(&spec.updater)?;
@@ -185,20 +195,23 @@ impl<T: Number> Rows<T> {
     /// The slots of sorted positions. With `create`, absent rows are made, or nothing is if they do
     /// not fit.
     pub fn resolve_list(&mut self, positions: &[u64], create: bool) -> Result<Resolved, Refusal> {
-        let (Some(&low), Some(&high)) = (positions.first(), positions.last()) else {
-            return Ok(Resolved::List(Vec::new()));
-        };
-        for position in [low, high].map(Position) {
+        let (mut slots, absent) = self.find_list(positions)?;
+        if absent > 0 && create {
+            self.create(positions, &mut slots, absent)?;
+        }
+        Ok(Resolved::List(slots))
+    }
+
+    /// The slots of sorted positions, and how many of them have no row.
+    pub fn find_list(&self, positions: &[u64]) -> Result<(Vec<u32>, usize), Refusal> {
+        for position in [positions.first(), positions.last()].into_iter().flatten().copied().map(Position) {
             if !self.range.contains(position) {
                 return Err(Refusal::OutOfRange { position });
             }
         }
         let mut slots = Vec::new();
         let absent = self.index.find(positions, &mut slots);
-        if absent > 0 && create {
-            self.create(positions, &mut slots, absent)?;
-        }
-        Ok(Resolved::List(slots))
+        Ok((slots, absent))
     }
 
     /// As [`resolve_list`](Self::resolve_list), where what was found `before` still holds: only the
@@ -428,13 +441,13 @@ mod tests {
 
     const FOUR: Slots<'_> = Slots::Run { first: 0, count: 4 };
 
-    fn rows(updater: UpdaterSpec) -> Rows<f32> {
+    fn rows(updater: UpdaterSpec) -> Slab<f32> {
         let spec = TableSpec::dense("t", 4, 2).updater(updater);
         let range = PositionRange { first: Position(0), last: Position(3) };
-        Rows::new(&spec, range, &Updaters::builtin()).expect("they fit")
+        Slab::new(&spec, range, &Updaters::builtin()).expect("they fit")
     }
 
-    fn set(rows: &mut Rows<f32>, slots: Slots<'_>, values: Vec<f32>) {
+    fn set(rows: &mut Slab<f32>, slots: Slots<'_>, values: Vec<f32>) {
         rows.apply(Clock(0), slots, &values);
         rows.keep_applied(slots, values);
     }

@@ -12,14 +12,9 @@
 //! near the optimum. A row that nobody pushes keeps its standing, so now and then workers push all
 //! of them.
 
-use crate::intake::combine::as_slots;
-use crate::reads::parked::ParkedRead;
-use crate::rows::resolve::NotApplied;
 use crate::rows::slot_set::SlotSet;
-use crate::shard::Shard;
-use types::{Clock, TableSpec, UpdaterSpec, WorkerId};
+use types::{TableSpec, UpdaterSpec};
 use update::{ABSENT, Number};
-use wire::{Bits, Pulled};
 
 /// θ is the largest violation over this. The largest is that of the weight furthest from where it
 /// belongs, and most gradients have less way to go: with all of it nothing would be left out until
@@ -97,38 +92,6 @@ impl ActiveSet {
     pub fn renumber(&mut self, moves: &[u32]) {
         self.inactive.renumber(moves);
         self.pass.renumber(moves);
-    }
-}
-
-impl<T: Number> Shard<T> {
-    /// Applies what a clock's contributions came to, and judges its rows where that is wanted.
-    pub(crate) fn step(&mut self, clock: Clock, slots: &[u32], gradients: &[T]) {
-        let Some(mut active) = self.active.take() else {
-            return self.rows.apply(clock, as_slots(slots), gradients);
-        };
-        let mut before = vec![T::ZERO; gradients.len()];
-        let mut after = before.clone();
-        self.rows.read(clock, as_slots(slots), &mut before);
-        self.rows.apply(clock, as_slots(slots), gradients);
-        self.rows.read(clock, as_slots(slots), &mut after);
-        active.stepped(self.rows.width(), slots, &before, gradients, &after);
-        self.active = Some(active);
-    }
-
-    /// The answer to the question which rows are active: all are, in a table whose shards do not
-    /// judge.
-    pub(crate) fn collect_active(
-        &mut self,
-        read: &ParkedRead,
-        released_by: Option<WorkerId>,
-    ) -> Result<Pulled, NotApplied> {
-        self.check_count(&read.pull.keys)?;
-        let (resolved, _) = self.resolve(&read.pull.keys, false)?;
-        let slots: Vec<u32> = resolved.each().collect();
-        let mut bits = Bits::none(slots.len());
-        let is_active = |slot: u32| self.active.as_ref().is_none_or(|active| active.contains(slot));
-        slots.iter().enumerate().filter(|(_, slot)| is_active(**slot)).for_each(|(index, _)| bits.set(index));
-        Ok(Pulled { positions: self.pool.copy(bits.bytes()), ..self.answered(read, released_by) })
     }
 }
 

@@ -1,0 +1,309 @@
+//! The clocks of one shard: its frontier, and what it holds for clocks that the frontier has not
+//! passed.
+//!
+//! Used by every table for the frontier. A table that combines by clock also holds, for each open
+//! clock, the sum of its contributions, the examples they were computed from, and the positions of
+//! the rows that the clock will change. When the frontier passes a clock, [`Clocks::pop_before`]
+//! hands all of that out once.
+
+use crate::intake::combine::{Combination, HeldClock};
+use crate::intake::frontier::Frontier;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use types::{Clock, Combine, HELD_CLOCKS, WorkerId};
+use update::Number;
+use wire::{FailedClock, Refusal};
+
+/// Clocks ahead of the frontier for which a shard keeps settings.
+const SETTINGS: usize = 1024;
+/// Failed clocks that a shard remembers for its readers.
+const FAILED_CLOCKS: usize = 64;
+
+/// A row by its position and slot.
+type Row = (u64, u32);
+
+/// The frontier, and what is held for the clocks from it on.
+pub(crate) struct Clocks<T> {
+    combine: Combine,
+    frontier: Frontier,
+    held: BTreeMap<Clock, HeldClock<T>>,
+    examples: BTreeMap<Clock, u64>,
+    /// Positions and slots of the rows that each held clock will change, where followers need
+    /// them.
+    changes: BTreeMap<Clock, BTreeMap<u64, u32>>,
+    /// Clocks from the frontier on for which a setting is kept.
+    settings: BTreeSet<Clock>,
+    /// The last clocks that failed.
+    failed: VecDeque<FailedClock>,
+}
+
+/// Everything that was held for a clock, when the frontier passes it.
+pub(crate) struct EndedClock<T> {
+    /// The clock.
+    pub clock: Clock,
+    /// What came of its contributions.
+    pub outcome: ClockOutcome<T>,
+    /// The rows that it changes, if followers need them.
+    pub changes: BTreeMap<u64, u32>,
+    /// The examples that its contributions were computed from.
+    pub examples: u64,
+}
+
+/// What came of a clock's contributions.
+pub(crate) enum ClockOutcome<T> {
+    /// Update each of these rows once, with the row of numbers that stands at its place.
+    Apply {
+        /// The rows.
+        slots: Vec<u32>,
+        /// Their combined contributions, row after row.
+        values: Vec<T>,
+    },
+    /// A contribution was refused, so nothing is applied.
+    Failed,
+}
+
+/// What [`Clocks`] is on the way to a replica or a checkpoint, but for the sums themselves.
+pub(crate) struct SavedClocks {
+    /// Where every worker stands.
+    pub frontier: Frontier,
+    /// Clocks of which sums are held.
+    pub held: Vec<Clock>,
+    /// Clocks that will fail.
+    pub failing: Vec<FailedClock>,
+    /// Examples of held clocks.
+    pub examples: Vec<(Clock, u64)>,
+    /// Clocks for which a setting is kept.
+    pub settings: Vec<Clock>,
+    /// The last clocks that failed.
+    pub failed: Vec<FailedClock>,
+}
+
+impl<T: Number> Clocks<T> {
+    /// All present workers at clock 0, by rank.
+    pub fn new(combine: Combine, present: impl Iterator<Item = bool>) -> Self {
+        Self {
+            combine,
+            frontier: Frontier::new(present),
+            held: BTreeMap::new(),
+            examples: BTreeMap::new(),
+            changes: BTreeMap::new(),
+            settings: BTreeSet::new(),
+            failed: VecDeque::new(),
+        }
+    }
+
+    /// The frontier: every update of a live worker in the clocks below it is applied.
+    pub fn frontier(&self) -> Clock {
+        self.frontier.value()
+    }
+
+    /// The live workers that the frontier waits for, at most `most` of them.
+    pub fn slowest(&self, most: usize) -> Vec<WorkerId> {
+        self.frontier.slowest(most)
+    }
+
+    /// A worker, which took part from clock `since` on, has ended clock `ended`. Returns whether
+    /// the frontier moved.
+    pub fn advance(&mut self, worker: WorkerId, ended: Clock, since: Clock) -> bool {
+        self.frontier.advance(worker, ended, since)
+    }
+
+    /// The frontier waits for a new incarnation of the worker.
+    pub fn enter(&mut self, worker: WorkerId) {
+        self.frontier.enter(worker);
+    }
+
+    /// The frontier waits no longer for the worker. Returns whether it moved.
+    pub fn leave(&mut self, worker: WorkerId) -> bool {
+        self.frontier.leave(worker)
+    }
+
+    /// Refuses a contribution whose clock has ended or lies too far ahead.
+    pub fn check(&self, worker: WorkerId, clock: Clock) -> Result<(), Refusal> {
+        match self.combine {
+            Combine::Each => Ok(()),
+            Combine::Clock(_) if self.frontier.clock(worker) != Some(clock) => Err(Refusal::PastClock),
+            Combine::Clock(_) if clock >= self.end_of_held() => Err(Refusal::FarAhead { most: HELD_CLOCKS }),
+            Combine::Clock(_) => Ok(()),
+        }
+    }
+
+    /// The first clock whose contributions are not held.
+    fn end_of_held(&self) -> Clock {
+        Clock(self.frontier.value().0.saturating_add(HELD_CLOCKS))
+    }
+
+    /// The first clock of which nothing is held.
+    pub fn begun(&self) -> Clock {
+        self.held.last_key_value().map_or(Clock(0), |(clock, _)| clock.next())
+    }
+
+    /// Whether contributions of a clock are still being held: it is open.
+    pub fn is_open(&self, clock: Clock) -> bool {
+        matches!(self.combine, Combine::Clock(_)) && clock >= self.frontier.value()
+    }
+
+    /// Examples of a clock count when it is applied. Those of a clock beyond what is held count
+    /// with the first such clock.
+    pub fn hold_examples(&mut self, clock: Clock, examples: u64) {
+        let held = self.examples.entry(clock.min(self.end_of_held())).or_default();
+        *held = held.saturating_add(examples);
+    }
+
+    /// The sum of a clock, made if there is none, in memory that `spare` gives; nothing if the
+    /// clock will fail.
+    pub fn sum(&mut self, clock: Clock, spare: impl FnOnce() -> Vec<T>) -> Option<&mut Combination<T>> {
+        match self.held.entry(clock).or_insert_with(|| HeldClock::Sum(Combination::new(spare()))) {
+            HeldClock::Sum(sum) => Some(sum),
+            HeldClock::Failed(_) => None,
+        }
+    }
+
+    /// A held clock will change these rows, perhaps several moves of the frontier from now.
+    pub fn will_change(&mut self, clock: Clock, rows: impl Iterator<Item = Row>) {
+        self.changes.entry(clock).or_default().extend(rows);
+    }
+
+    /// Notes the rows of every sum as rows that will change. `positions`: of each slot.
+    pub fn name_changes(&mut self, positions: impl FnOnce() -> Vec<u64>) {
+        if self.held.is_empty() {
+            return;
+        }
+        let positions = positions();
+        for (clock, held) in &self.held {
+            if let HeldClock::Sum(sum) = held {
+                let rows = sum.slots().iter().map(|slot| (positions[*slot as usize], *slot));
+                self.changes.entry(*clock).or_default().extend(rows);
+            }
+        }
+    }
+
+    /// A contribution to a clock was refused: the clock is lost for all workers alike.
+    pub fn fail(&mut self, failed: FailedClock) {
+        self.held.insert(failed.clock, HeldClock::Failed(failed));
+    }
+
+    /// The last clocks that failed.
+    pub fn failed(&self) -> impl Iterator<Item = &FailedClock> {
+        self.failed.iter()
+    }
+
+    /// The first clock before `end` that is still held, with everything held for it.
+    pub fn pop_before(&mut self, end: Clock) -> Option<EndedClock<T>> {
+        let entry = self.held.first_entry().filter(|entry| *entry.key() < end)?;
+        let (clock, held) = entry.remove_entry();
+        let examples = self.examples.remove(&clock).unwrap_or(0);
+        let changes = self.changes.remove(&clock).unwrap_or_default();
+        let outcome = match (held, self.combine) {
+            (HeldClock::Sum(sum), Combine::Clock(reduce)) => {
+                // In a clock that nobody has ended, as at the end of a run, its contributors count
+                // for one.
+                let (slots, values) = sum.finish(reduce, self.frontier.ended(clock).max(1));
+                ClockOutcome::Apply { slots, values }
+            }
+            // Such a table holds no sums: another server sent one that does not belong here.
+            (HeldClock::Sum(_), Combine::Each) => ClockOutcome::Failed,
+            (HeldClock::Failed(failed), _) => {
+                self.failed.push_back(failed);
+                if self.failed.len() > FAILED_CLOCKS {
+                    self.failed.pop_front();
+                }
+                ClockOutcome::Failed
+            }
+        };
+        Some(EndedClock { clock, outcome, changes, examples })
+    }
+
+    /// Examples of clocks before `end` in which no worker contributed to this shard.
+    pub fn take_other_examples(&mut self, end: Clock) -> u64 {
+        let later = self.examples.split_off(&end);
+        let earlier = std::mem::replace(&mut self.examples, later);
+        earlier.into_values().fold(0, u64::saturating_add)
+    }
+
+    /// Notes that a setting changes at this clock, unless too many are kept.
+    pub fn keep_setting(&mut self, at: Clock) -> Result<(), Refusal> {
+        if self.settings.len() >= SETTINGS && !self.settings.contains(&at) {
+            return Err(Refusal::FarAhead { most: SETTINGS as u64 });
+        }
+        self.settings.insert(at);
+        Ok(())
+    }
+
+    /// Forgets the settings of clocks that the frontier has passed.
+    pub fn forget_settings(&mut self) {
+        self.settings = self.settings.split_off(&self.frontier.value());
+    }
+
+    /// The clocks of which sums are held, and the slots of each.
+    pub fn sums(&self) -> impl Iterator<Item = (Clock, &[u32])> {
+        self.held.iter().filter_map(|(clock, held)| match held {
+            HeldClock::Sum(sum) => Some((*clock, sum.slots())),
+            HeldClock::Failed(_) => None,
+        })
+    }
+
+    /// The sums that a clock holds for these rows, row after row.
+    pub fn sums_of(&self, clock: Clock, width: usize, rows: &[Row]) -> Option<Vec<T>> {
+        let Some(HeldClock::Sum(sum)) = self.held.get(&clock) else { return None };
+        Some(rows.iter().filter_map(|(_, slot)| sum.get(width, *slot)).flatten().copied().collect())
+    }
+
+    /// Forgets everything that is held: a backfill brings it again from the beginning.
+    pub fn forget_held(&mut self) {
+        self.held.clear();
+        self.changes.clear();
+    }
+
+    /// Begins anew at `clock`, with these workers and nothing held.
+    pub fn start_at(&mut self, clock: Clock, present: impl Iterator<Item = bool>) {
+        let settings = std::mem::take(&mut self.settings);
+        *self = Self {
+            frontier: Frontier::starting(clock, present),
+            settings,
+            ..Self::new(self.combine, std::iter::empty())
+        };
+    }
+
+    /// Everything but the sums.
+    pub fn save(&self) -> SavedClocks {
+        let failing = self.held.values().filter_map(|held| match held {
+            HeldClock::Failed(failed) => Some(failed.clone()),
+            HeldClock::Sum(_) => None,
+        });
+        SavedClocks {
+            frontier: self.frontier.clone(),
+            held: self.sums().map(|(clock, _)| clock).collect(),
+            failing: failing.collect(),
+            examples: self.examples.iter().map(|(clock, examples)| (*clock, *examples)).collect(),
+            settings: self.settings.iter().copied().collect(),
+            failed: self.failed.iter().cloned().collect(),
+        }
+    }
+
+    /// Is as it was saved. Sums that arrived before, of clocks that are still held, stay.
+    pub fn load(&mut self, saved: SavedClocks) {
+        self.frontier = saved.frontier;
+        let sums: BTreeSet<Clock> = saved.held.into_iter().collect();
+        self.held.retain(|clock, held| sums.contains(clock) && matches!(held, HeldClock::Sum(_)));
+        for clock in sums {
+            self.sum(clock, Vec::new);
+        }
+        self.held.extend(saved.failing.into_iter().map(|failed| (failed.clock, HeldClock::Failed(failed))));
+        self.changes.retain(|clock, _| self.held.contains_key(clock));
+        self.examples = saved.examples.into_iter().collect();
+        self.settings = saved.settings.into_iter().collect();
+        self.failed = saved.failed.into();
+    }
+
+    /// The rows have moved: `moves` gives the new slot of each old one.
+    pub fn renumber(&mut self, moves: &[u32]) {
+        for held in self.held.values_mut() {
+            if let HeldClock::Sum(sum) = held {
+                sum.renumber(moves);
+            }
+        }
+        for slot in self.changes.values_mut().flat_map(BTreeMap::values_mut) {
+            *slot = moves[*slot as usize];
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! One push through the parts of a shard: gate, decode, validate, then applied or held for its
+//! clock, and finished.
+
+use crate::intake::gate::Entrance;
+use crate::intake::validate::{check_setting, checked};
+use crate::leases::applied::RUNS;
+use crate::rows::resolve::NotApplied;
+use crate::shard::Shard;
+use types::{Combine, WorkerId};
+use update::Number;
+use wire::{Acked, FailedClock, Frame, Head, Marker, Message, Outbox, Push, Refusal, Refused, Resend, ResendReason};
+use wire::{Tune, Writes};
+
+impl<T: Number> Shard<T> {
+    /// Admits the next item of a worker's stream, or answers for it. `Some`: do it, then
+    /// [`finish`](Self::finish) it.
+    fn admit(&mut self, head: &Head, settled: u64, out: &mut Outbox) -> Option<WorkerId> {
+        match self.streams.judge(head.source, head.number, settled) {
+            Entrance::Open(worker) => return Some(worker),
+            Entrance::Finished => self.counts.repeated += 1,
+            Entrance::Gap { worker, next } => {
+                if let Some(next) = next {
+                    self.ask_again(worker, next, ResendReason::Gap, out);
+                }
+            }
+            Entrance::Expelled => {
+                let refused = vec![Refused { number: head.number, refusal: Refusal::Expelled }];
+                let (table, shard) = (self.identity.table, self.identity.shard());
+                let acked = Acked { table, shard, through: head.number, refused };
+                let reply = Head { source: head.source, ..self.identity.plain_head(head.from) };
+                out.send(Frame { head: reply, message: Message::Acked(acked) });
+            }
+        }
+        None
+    }
+
+    fn ask_again(&self, worker: WorkerId, next: u64, reason: ResendReason, out: &mut Outbox) {
+        let resend = Resend { table: self.identity.table, shard: self.identity.shard(), next, reason };
+        self.say(worker, Message::Resend(resend), out);
+    }
+
+    /// The worker's next item is finished. Reads of the worker that waited for it are answered.
+    fn finish(&mut self, worker: WorkerId, refusal: Option<Refusal>, out: &mut Outbox) {
+        let finished = self.streams.finish(worker, refusal);
+        self.followers.replicas.note_progress(self.now);
+        self.followers.replicas.note_push(worker);
+        for read in self.reads.take_own(worker, finished) {
+            self.try_read(read, None, out);
+        }
+    }
+
+    /// One part of a push.
+    pub(super) fn take_push(&mut self, head: &Head, push: Push, out: &mut Outbox) {
+        let Some(worker) = self.admit(head, push.settled, out) else { return };
+        let writes = push.writes;
+        let part = writes.lease();
+        if let Some(clock) = part.and_then(|part| self.leases.held_in(part)) {
+            // It counts once, and its examples with it.
+            self.counts.held_already += 1;
+            return self.finish(worker, Some(Refusal::AlreadyHeld { clock }), out);
+        }
+        let done = self.check(worker, head, writes).and_then(|()| {
+            let push = self.decoder.decode(head.codecs, push, &self.spec, &self.pool)?;
+            match writes {
+                Writes::Gradients { .. } => self.contribute(head, &push),
+                Writes::Rows => self.put_in_place(head, &push),
+            }
+        });
+        if !matches!(done, Err(NotApplied::UnknownKeys(_) | NotApplied::Refuse(Refusal::TooManyLeases { .. }))) {
+            // A refusal is for good, too: a second run of the lease would hear the same.
+            let open = self.clocks.is_open(head.clock).then_some(head.clock);
+            part.into_iter().for_each(|part| self.leases.hold(part, open));
+        }
+        match done {
+            Ok(()) => {
+                self.counts.parts += 1;
+                self.finish(worker, None, out);
+            }
+            Err(NotApplied::UnknownKeys(signature)) => {
+                let next = self.streams.ask_again(worker);
+                self.ask_again(worker, next, ResendReason::UnknownKeys { signature }, out);
+            }
+            Err(NotApplied::Refuse(refusal)) => {
+                self.counts.refused += 1;
+                // Other shards count its examples: pushes before this one may have left them to it.
+                self.count_examples(head);
+                self.fail_clock(worker, head, &refusal);
+                self.finish(worker, Some(refusal), out);
+            }
+        }
+    }
+
+    /// What is checked before a push is decoded. The clock comes first, because any other refusal
+    /// fails the clock that the part says it belongs to.
+    fn check(&self, worker: WorkerId, head: &Head, writes: Writes) -> Result<(), NotApplied> {
+        self.clocks.check(worker, head.clock)?;
+        if writes.lease().is_some() && self.leases.is_full() {
+            return Err(Refusal::TooManyLeases { most: RUNS as u64 }.into());
+        }
+        match (writes, self.spec.combine) {
+            // Where contributions are held apart by clock, no moment is a row's own.
+            (Writes::Rows, Combine::Clock(_)) => Err(Refusal::SetByClock.into()),
+            (Writes::Rows, Combine::Each) | (Writes::Gradients { .. }, _) => Ok(()),
+        }
+    }
+
+    /// A refused contribution fails its clock for all workers alike. A part of a clock that has
+    /// ended, or is not held, does not undo what others did in it; nor do rows, which are no
+    /// contribution.
+    fn fail_clock(&mut self, worker: WorkerId, head: &Head, refusal: &Refusal) {
+        let stray = matches!(
+            refusal,
+            Refusal::PastClock | Refusal::FarAhead { .. } | Refusal::TooManyLeases { .. } | Refusal::SetByClock
+        );
+        if matches!(self.spec.combine, Combine::Clock(_)) && !stray {
+            self.clocks.fail(FailedClock { clock: head.clock, worker, refusal: refusal.clone() });
+        }
+    }
+
+    /// Counts the examples of a push or a clock: at once, or when its clock is applied.
+    fn count_examples(&mut self, head: &Head) {
+        match self.spec.combine {
+            Combine::Each => self.rows.count_examples(head.examples),
+            Combine::Clock(_) => self.clocks.hold_examples(head.clock, head.examples),
+        }
+    }
+
+    /// Checks a part whole, then applies it or holds it for its clock.
+    pub(super) fn contribute(&mut self, head: &Head, push: &Push) -> Result<(), NotApplied> {
+        let clock = head.clock;
+        let values = checked(push, self.rows.width(), &mut self.rows)?;
+        if values.is_empty() {
+            // It says how many examples were seen, and no more.
+            self.count_examples(head);
+            return Ok(());
+        }
+        let unseen = self.rows.unseen(&push.keys)?;
+        let found = self.rows.resolve(&push.keys, true)?;
+        self.count_examples(head);
+        match self.spec.combine {
+            Combine::Each => {
+                self.rows.apply(clock, found.slots.slots(), values);
+                self.followers.changed(found.rows(&push.keys));
+            }
+            Combine::Clock(_) => {
+                self.rows.make_pending(clock, &unseen);
+                let Some(sum) = self.clocks.sum(clock, || self.rows.take_spare()) else { return Ok(()) };
+                sum.add(self.rows.width(), self.rows.len(), &found.slots, values);
+                if self.followers.need_changes() {
+                    self.clocks.will_change(clock, found.rows(&push.keys));
+                }
+                if self.followers.replicas.has_peers() {
+                    self.followers.replicas.note_sums(clock, found.rows(&push.keys));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks rows whole, then puts them in place of those that are there.
+    fn put_in_place(&mut self, head: &Head, push: &Push) -> Result<(), NotApplied> {
+        let values = checked(push, self.rows.row_state_width(), &mut self.rows)?;
+        let found = self.rows.resolve(&push.keys, true)?;
+        self.rows.count_examples(head.examples);
+        // There is a row for each key: that many were checked, and those that were missing have
+        // been made.
+        let put = self.rows.put_row_state(&found.slots, values);
+        debug_assert!(put.is_some(), "{} numbers do not fill the rows", values.len());
+        self.followers.changed(found.rows(&push.keys));
+        Ok(())
+    }
+
+    /// A worker has ended a clock.
+    pub(super) fn take_marker(&mut self, head: &Head, marker: &Marker, out: &mut Outbox) {
+        let Some(worker) = self.admit(head, marker.settled, out) else { return };
+        self.count_examples(head);
+        let moved = self.clocks.advance(worker, head.clock, marker.since);
+        self.finish(worker, None, out);
+        if moved {
+            self.frontier_moved(worker, out);
+        }
+    }
+
+    /// A setting changes, unless it makes no sense or is one of too many.
+    pub(super) fn take_tune(&mut self, head: &Head, tune: &Tune, out: &mut Outbox) {
+        let Some(worker) = self.admit(head, tune.settled, out) else { return };
+        let refusal = check_setting(tune.setting).and_then(|()| self.clocks.keep_setting(tune.at)).err();
+        match refusal {
+            None => self.rows.tune(tune.at, tune.setting),
+            Some(_) => self.counts.refused += 1,
+        }
+        self.finish(worker, refusal, out);
+    }
+}

@@ -1,0 +1,206 @@
+//! One read through the parts of a shard: admitted or parked, then collected from the rows and
+//! answered.
+
+use crate::intake::decode::unpacked;
+use crate::reads::parked::{ParkedRead, Parking};
+use crate::rows::resolve::{FoundRows, NotApplied};
+use crate::shard::Shard;
+use std::sync::Arc;
+use types::{CacheSpec, Clock, PARKED_READS, PART_BYTES, Time, WorkerId};
+use update::Number;
+use wire::{FailedClock, Frame, Head, KeyPart, Message, Outbox, Payload, Pull, PullRefused, Pulled, Refusal, Wants};
+
+impl<T: Number> Shard<T> {
+    /// A worker reads.
+    pub(super) fn start_read(&mut self, now: Time, head: &Head, pull: Pull, out: &mut Outbox) {
+        let Some(worker) = self.streams.worker(head.source) else {
+            let reply = Head { source: head.source, ..self.identity.plain_head(head.from) };
+            let message = Message::PullRefused(self.refused(pull.request, Refusal::Expelled));
+            return out.send(Frame { head: reply, message });
+        };
+        let request = pull.request;
+        match unpacked(pull.keys) {
+            Ok(keys) => {
+                let pull = Pull { keys, ..pull };
+                self.try_read(ParkedRead { worker, clock: head.clock, since: now, pull }, None, out);
+            }
+            Err(refusal) => self.say(worker, Message::PullRefused(self.refused(request, refusal)), out),
+        }
+    }
+
+    fn refused(&self, request: u64, refusal: Refusal) -> PullRefused {
+        PullRefused { table: self.identity.table, shard: self.identity.shard(), request, refusal }
+    }
+
+    /// Answers a read, or parks it until the frontier and the reader's own pushes allow an answer.
+    pub(super) fn try_read(&mut self, read: ParkedRead, released_by: Option<WorkerId>, out: &mut Outbox) {
+        let exact = self.is_exact();
+        let frontier = self.clocks.frontier();
+        let admits = |frontier| self.spec.consistency.admits(read.clock, frontier) && read.pull.frontier <= frontier;
+        let bounded = self.spec.consistency.bound().is_some();
+        let admitted = exact && admits(self.announced()) && (self.serving.may_answer() || !bounded);
+        if !admitted && admits(frontier) {
+            // The read waits only for the replicas.
+            self.followers.replicas.need_batch();
+        }
+        let has_own = self.streams.finished(read.worker) >= read.pull.after;
+        if admitted && has_own {
+            self.reads.count_answer();
+            return self.answer(&read, released_by, out);
+        }
+        let slack = self.spec.consistency.bound().unwrap_or(0);
+        let needed = Clock(read.clock.0.saturating_sub(slack)).max(read.pull.frontier);
+        let needed = if exact { needed } else { needed.max(frontier) };
+        let (worker, request) = (read.worker, read.pull.request);
+        if self.reads.park(read, (!admitted).then_some(needed)) == Parking::Full {
+            let refusal = Refusal::TooManyReads { most: PARKED_READS as u64 };
+            self.say(worker, Message::PullRefused(self.refused(request, refusal)), out);
+        }
+    }
+
+    fn answer(&mut self, read: &ParkedRead, released_by: Option<WorkerId>, out: &mut Outbox) {
+        let mut head = self.head(read.worker);
+        let message = match self.collect(read, released_by) {
+            Ok(mut pulled) => {
+                if let (Some(after), Some(0)) = (read.pull.deltas, read.pull.keys.count()) {
+                    let deltas = self.followers.deltas.as_ref();
+                    pulled.sequence = deltas.and_then(|deltas| deltas.send(after, head, &self.view(), out));
+                }
+                head.codecs = self.reads.encode(&mut pulled);
+                Message::Pulled(pulled)
+            }
+            Err(NotApplied::Refuse(refusal)) => Message::PullRefused(self.refused(read.pull.request, refusal)),
+            Err(NotApplied::UnknownKeys(signature)) => {
+                Message::PullRefused(self.refused(read.pull.request, Refusal::UnknownKeys { signature }))
+            }
+        };
+        out.send(Frame { head, message });
+    }
+
+    fn collect(&mut self, read: &ParkedRead, released_by: Option<WorkerId>) -> Result<Pulled, NotApplied> {
+        let answered = self.answered(read, released_by);
+        match read.pull.wants {
+            Wants::Values => self.collect_values(read, answered),
+            Wants::Active => self.collect_active(read, answered),
+            Wants::RowState => self.collect_row_state(read, answered),
+        }
+    }
+
+    /// The values of the rows that are read.
+    fn collect_values(&mut self, read: &ParkedRead, answered: Pulled) -> Result<Pulled, NotApplied> {
+        let pull = &read.pull;
+        let row_bytes = self.spec.row_bytes();
+        let names_keys = pull.keys.count().is_some();
+        let subscribes = pull.subscribe && self.spec.consistency.is_eager() && names_keys;
+        let joins = pull.deltas.is_some() && self.followers.deltas.is_some() && names_keys;
+        let (found, count, answered) = match &pull.keys {
+            KeyPart::Scan { range } => {
+                let (found, resolved, more) = self.rows.scan_shown(*range, (PART_BYTES / (row_bytes + 8)).max(1));
+                let rows = FoundRows { slots: Arc::new(resolved), positions: None };
+                (rows, found.len(), Pulled { more, positions: self.pool.copy(&found), ..answered })
+            }
+            keys => {
+                let (found, count) = self.resolve_read(keys)?;
+                (found, count, answered)
+            }
+        };
+        if let Some(values) = self.rows.lend(&found.slots).filter(|_| !joins && !subscribes) {
+            return Ok(Pulled { values, ..answered });
+        }
+        let mut values = self.pool.take(count * row_bytes);
+        self.rows.read(self.clocks.frontier(), found.slots.slots(), values.numbers_mut::<T>());
+        let sequence = match self.spec.cache {
+            _ if joins => self.followers.deltas.as_mut().and_then(|deltas| {
+                let positions: Vec<u64> = found.rows(&pull.keys).map(|(position, _)| position).collect();
+                // Only tables of f32 have a delta log.
+                deltas.join(self.clocks.begun(), &positions, bytemuck::cast_slice_mut(values.numbers_mut::<T>()))
+            }),
+            CacheSpec::Rows { max_rows } if subscribes => {
+                let announced = self.announced();
+                let rows: Vec<(u64, u32)> = found.rows(&pull.keys).collect();
+                self.followers.subscribers.subscribe(read.worker, announced, &rows, max_rows)
+            }
+            CacheSpec::Rows { .. } | CacheSpec::Off => None,
+        };
+        Ok(Pulled { sequence, values: values.freeze(), ..answered })
+    }
+
+    /// Which of the rows are active.
+    fn collect_active(&mut self, read: &ParkedRead, answered: Pulled) -> Result<Pulled, NotApplied> {
+        self.check_count(&read.pull.keys)?;
+        let found = self.rows.resolve(&read.pull.keys, false)?;
+        let slots: Vec<u32> = found.slots.each().collect();
+        Ok(Pulled { positions: self.pool.copy(self.rows.active_bits(&slots).bytes()), ..answered })
+    }
+
+    /// The state of the rows that are read: the first of them, as many as are a part.
+    fn collect_row_state(&mut self, read: &ParkedRead, answered: Pulled) -> Result<Pulled, NotApplied> {
+        let row_bytes = self.rows.row_state_bytes();
+        if row_bytes > PART_BYTES {
+            return Err(Refusal::WideRows { bytes: row_bytes as u64 }.into());
+        }
+        let most = (PART_BYTES / (row_bytes + 8)).max(1);
+        let mut more = None;
+        let (positions, slots): (Vec<u64>, Vec<u32>) = match &read.pull.keys {
+            KeyPart::Scan { range } => {
+                let (found, resolved, next) = self.rows.scan_shown(*range, most);
+                more = next;
+                (found, resolved.each().collect())
+            }
+            keys => {
+                let (found, count) = self.resolve_read(keys)?;
+                let rows: (Vec<u64>, Vec<u32>) = found.rows(keys).take(most).unzip();
+                if let KeyPart::Known { signature, .. } | KeyPart::Chosen { signature, .. } = keys
+                    && rows.0.len() < most.min(count)
+                {
+                    // Only its slots are remembered; spelt out again, it tells which rows they are
+                    // of.
+                    return Err(NotApplied::UnknownKeys(signature.0));
+                }
+                rows
+            }
+        };
+        let values = self.rows.row_states(slots.into_iter(), &self.pool);
+        Ok(Pulled { more, positions: self.pool.copy(&positions), values, ..answered })
+    }
+
+    /// Finds the rows that a read names, and makes those that a read creates. Returns them, and how
+    /// many keys the read names.
+    fn resolve_read(&mut self, keys: &KeyPart) -> Result<(FoundRows, usize), NotApplied> {
+        let count = self.check_count(keys)?;
+        let create = self.rows.reads_create();
+        let found = self.rows.resolve(keys, create)?;
+        if create {
+            self.rows.made_by_read(found.rows(keys).map(|(position, _)| position));
+        }
+        Ok((found, count as usize))
+    }
+
+    /// How many keys a read names, unless they are more than a part of a read ever names.
+    fn check_count(&self, keys: &KeyPart) -> Result<u64, Refusal> {
+        let count = keys.count().unwrap_or(0);
+        let bytes = count.saturating_mul(self.spec.row_bytes() as u64);
+        if bytes > PART_BYTES as u64 {
+            return Err(Refusal::WrongLength { expected: PART_BYTES as u64, found: bytes });
+        }
+        Ok(count)
+    }
+
+    /// An answer without rows.
+    fn answered(&self, read: &ParkedRead, released_by: Option<WorkerId>) -> Pulled {
+        let slack = self.spec.consistency.bound().unwrap_or(0);
+        let in_view = |failed: &&FailedClock| failed.clock.0.saturating_add(slack).saturating_add(1) >= read.clock.0;
+        Pulled {
+            table: self.identity.table,
+            shard: self.identity.shard(),
+            request: read.pull.request,
+            contains: self.streams.finished(read.worker),
+            sequence: None,
+            released_by,
+            failed: self.clocks.failed().filter(in_view).cloned().collect(),
+            more: None,
+            positions: Payload::EMPTY,
+            values: Payload::EMPTY,
+        }
+    }
+}

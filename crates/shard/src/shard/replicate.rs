@@ -1,0 +1,191 @@
+//! Replication through the parts of a shard: its role in the chain, batches that go out, and
+//! chunks that come in.
+
+use crate::follow::replica::peers::ChainRole;
+use crate::follow::replica::{Arrival, ReplicationEffect};
+use crate::metadata::ShardMetadata;
+use crate::shard::Shard;
+use types::{Clock, NodeId, Plan, WorkerId};
+use update::Number;
+use wire::{ChunkContents, Outbox, ReplicaChunk, Replicated};
+
+impl<T: Number> Shard<T> {
+    /// Takes the role that a new plan gives it in its chain.
+    pub(super) fn take_role(&mut self, role: ChainRole, whole: bool, out: &mut Outbox) {
+        let now = self.now;
+        let (view, followers) = self.view_and_followers();
+        let Some(change) = followers.replicas.take_part(role, whole, now, &view) else { return };
+        self.rows.name_rows(self.followers.name_rows());
+        if change.begins {
+            self.clocks.name_changes(|| self.rows.positions());
+        }
+        if change.is_new_head {
+            self.followers.start_over(self.identity.plan);
+        }
+        if change.is_head {
+            // Every worker has to hear what this replica knows.
+            self.streams.acknowledge_nothing();
+            self.streams.remind_all();
+        } else {
+            // The workers ask the head.
+            self.streams.acknowledge_nothing();
+            self.reads.drop_all();
+        }
+        self.announce(out);
+    }
+
+    /// Goes by another plan: the frontier waits for those who count in it. Returns the frontier.
+    pub(super) fn go_by(&mut self, plan: &Plan, out: &mut Outbox) -> Clock {
+        self.identity.plan = plan.number;
+        let ranks = self.streams.ranks().max(plan.workers.len() as u32);
+        let changed = (0..ranks).map(WorkerId).filter(|worker| self.streams.source(*worker) != plan.source(*worker));
+        let changed: Vec<WorkerId> = changed.collect();
+        // New workers are waited for before the frontier moves on for those who left.
+        for worker in &changed {
+            self.expel(*worker);
+            if let Some(source) = plan.source(*worker) {
+                self.streams.admit(*worker, source);
+                self.clocks.enter(*worker);
+            }
+        }
+        for worker in changed.into_iter().filter(|worker| plan.source(*worker).is_none()) {
+            if self.clocks.leave(worker) {
+                self.frontier_moved(worker, out);
+            }
+        }
+        self.followers.replicas.note_progress(self.now);
+        self.close_batch(out);
+        self.clocks.frontier()
+    }
+
+    fn expel(&mut self, worker: WorkerId) {
+        self.streams.expel(worker);
+        self.followers.drop_worker(worker);
+        self.reads.drop_worker(worker);
+    }
+
+    /// Begins to replicate.
+    pub(super) fn start_batches(&mut self) {
+        let (view, followers) = self.view_and_followers();
+        followers.replicas.start_batches(&view);
+        self.clocks.name_changes(|| self.rows.positions());
+    }
+
+    /// Closes the open batch, if it is due, and tells workers what the tail holds.
+    pub(super) fn close_batch(&mut self, out: &mut Outbox) {
+        let now = self.now;
+        let (view, followers) = self.view_and_followers();
+        let effect = followers.replicas.close_batch(now, &view, out);
+        self.follow_up(effect);
+        self.announce(out);
+    }
+
+    /// Does what a step of replication asks of the other parts.
+    fn follow_up(&mut self, effect: ReplicationEffect) {
+        if effect.begins {
+            self.clocks.name_changes(|| self.rows.positions());
+        }
+        if effect.acknowledge {
+            self.streams.remind_all();
+        }
+    }
+
+    /// A chunk of a batch or of a backfill arrives. With the last of its chunks a batch is taken,
+    /// if it is the next.
+    pub(super) fn take_chunk(&mut self, from: NodeId, chunk: ReplicaChunk, out: &mut Outbox) {
+        match self.followers.replicas.arrive(from, chunk) {
+            Arrival::Ignored => {}
+            Arrival::Answered => self.followers.replicas.answer(&self.identity, out),
+            Arrival::Backfill { chunk, begins } => {
+                if begins {
+                    // Sums of an earlier backfill may be of clocks that are over.
+                    self.clocks.forget_held();
+                }
+                if let Some(chunk) = chunk.filter(|chunk| self.take(chunk).is_some()) {
+                    self.followers.replicas.backfill_taken(&chunk);
+                }
+                self.followers.replicas.answer(&self.identity, out);
+            }
+            // A batch that cannot be applied was damaged on its way, or is of another release. It
+            // is resent.
+            Arrival::Batch(chunks) => {
+                if chunks.iter().all(|chunk| self.take(chunk).is_some()) {
+                    let now = self.now;
+                    let (view, followers) = self.view_and_followers();
+                    let effect = followers.replicas.batch_taken(chunks, now, &view, out);
+                    self.follow_up(effect);
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, ReplicaChunk { contents, positions, values, .. }: &ReplicaChunk) -> Option<()> {
+        match contents {
+            ChunkContents::Rows => self.take_rows(positions.numbers()?, values.numbers()?),
+            ChunkContents::ClockSums { clock } => self.take_sums(*clock, positions.numbers()?, values.numbers()?),
+            ChunkContents::Metadata { bytes } => {
+                self.load(ShardMetadata::read(bytes).ok()?);
+                Some(())
+            }
+        }
+    }
+
+    /// Knows what the metadata tells, and nothing else.
+    pub(super) fn load(&mut self, metadata: ShardMetadata) {
+        self.streams = metadata.streams;
+        self.clocks.load(metadata.clocks);
+        self.rows.load(&self.spec, metadata.rows);
+        self.leases = metadata.leases;
+    }
+
+    /// Puts the row state of another replica in place.
+    fn take_rows(&mut self, positions: &[u64], values: &[T]) -> Option<()> {
+        if !rise(positions) {
+            return None;
+        }
+        let resolved = self.rows.make_rows(positions).ok()?;
+        self.rows.put_row_state(&resolved, values)?;
+        let slots: Vec<u32> = resolved.each().collect();
+        self.followers.replicas.note_rows(positions.iter().copied().zip(slots.iter().copied()));
+        Some(())
+    }
+
+    /// Puts the sums that another replica holds for a clock in place.
+    fn take_sums(&mut self, clock: Clock, positions: &[u64], values: &[T]) -> Option<()> {
+        let width = self.rows.width();
+        if !rise(positions) || values.len() != positions.len() * width {
+            return None;
+        }
+        let resolved = self.rows.make_rows(positions).ok()?;
+        if let Some(sum) = self.clocks.sum(clock, Vec::new) {
+            sum.set(width, self.rows.len(), &resolved, values);
+        }
+        // Known by position, too, for the time when this replica is the head.
+        self.clocks.will_change(clock, positions.iter().copied().zip(resolved.each()));
+        Some(())
+    }
+
+    /// A replica acknowledges batches, or chunks of a backfill.
+    pub(super) fn take_acknowledgement(&mut self, from: NodeId, replicated: &Replicated, out: &mut Outbox) {
+        let now = self.now;
+        let (view, followers) = self.view_and_followers();
+        let effect = followers.replicas.acknowledged(from, replicated, now, &view, out);
+        self.follow_up(effect);
+        self.close_batch(out);
+    }
+
+    /// Time has passed for the chain.
+    pub(super) fn tick_chain(&mut self, out: &mut Outbox) {
+        let now = self.now;
+        let (view, followers) = self.view_and_followers();
+        let effect = followers.replicas.tick(now, &view, out);
+        self.follow_up(effect);
+        self.close_batch(out);
+    }
+}
+
+/// Whether these are in order, each once, as the index wants them: what comes from another server
+/// is checked like what comes from a worker.
+fn rise(positions: &[u64]) -> bool {
+    positions.is_sorted_by(|one, next| one < next)
+}

@@ -1,0 +1,66 @@
+//! A read-only view of a shard: what followers and checkpoints encode from.
+
+use crate::identity::Identity;
+use crate::intake::clocks::Clocks;
+use crate::intake::gate::Streams;
+use crate::leases::LeasedParts;
+use crate::metadata::ShardMetadata;
+use crate::rows::Rows;
+use types::{Clock, WorkerId};
+use update::{Number, Slots};
+use wire::{Head, Payload, Pool};
+
+/// A row by its position and slot.
+pub(crate) type Row = (u64, u32);
+
+/// The parts of a shard that hold its state.
+pub(crate) struct ShardView<'a, T: Number> {
+    /// Which shard it is.
+    pub identity: &'a Identity,
+    /// Its workers and their streams.
+    pub streams: &'a Streams,
+    /// Its frontier and what it holds for open clocks.
+    pub clocks: &'a Clocks<T>,
+    /// Which parts of data leases it holds.
+    pub leases: &'a LeasedParts,
+    /// Its rows.
+    pub rows: &'a Rows<T>,
+    /// Where payloads are made.
+    pub pool: &'a Pool,
+}
+
+impl<T: Number> ShardView<'_, T> {
+    /// The head of a frame to a worker that reads at this frontier.
+    pub fn head_to(&self, worker: WorkerId, frontier: Clock) -> Head {
+        let source = self.streams.source(worker).unwrap_or_default();
+        Head { source, clock: frontier, ..self.identity.head(worker.into()) }
+    }
+
+    /// Positions of rows.
+    pub fn positions(&self, rows: &[Row]) -> Payload {
+        Payload::new(rows.iter().map(|(position, _)| *position).collect::<Vec<u64>>())
+    }
+
+    /// The state of rows.
+    pub fn row_states(&self, rows: &[Row]) -> Payload {
+        self.rows.row_states(rows.iter().map(|(_, slot)| *slot), self.pool)
+    }
+
+    /// The values of rows as a reader at this frontier sees them.
+    pub fn values(&self, rows: &[Row], frontier: Clock) -> Payload {
+        let slots: Vec<u32> = rows.iter().map(|(_, slot)| *slot).collect();
+        let mut values = self.pool.take(rows.len() * self.rows.width() * size_of::<T>());
+        self.rows.read(frontier, Slots::List(&slots), values.numbers_mut::<T>());
+        values.freeze()
+    }
+
+    /// Everything that the shard knows beside its rows and sums, as bytes.
+    pub fn metadata(&self) -> Vec<u8> {
+        ShardMetadata::of(self).bytes()
+    }
+
+    /// The sums that a clock holds for rows.
+    pub fn sums(&self, clock: Clock, rows: &[Row]) -> Option<Payload> {
+        self.clocks.sums_of(clock, self.rows.width(), rows).map(Payload::new)
+    }
+}
