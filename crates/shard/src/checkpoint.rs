@@ -178,3 +178,41 @@ impl CheckpointRequest {
         self.asked.as_ref().filter(|asked| matches!(asked.copy, Copy::Missed)).map(|asked| asked.number)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn image(checkpoint: u64, clock: Clock) -> ShardImage {
+        let (table, shard, number) = (TableId(0), ShardId(0), NumberType::F32);
+        let (places, rows) = (ImagePositions::List(Vec::new()), Payload::EMPTY);
+        let (name, stride, metadata) = (String::new(), 1, Vec::new());
+        ShardImage { checkpoint, clock, table, name, shard, number, stride, places, rows, metadata }
+    }
+
+    #[test]
+    fn a_shard_is_copied_at_the_clock_and_handed_over_once_the_tail_is_there() {
+        let mut request = CheckpointRequest::default();
+        assert!(request.ask(1, Clock(5), false) && !request.ask(1, Clock(9), false), "asked twice, wanted once");
+        assert!(!request.stands_at(Clock(4)) && request.copies_at(Clock(4)).is_none());
+        assert_eq!(request.copies_at(Clock(7)), Some(Clock(5)), "the frontier may pass several clocks at once");
+        assert!(request.stands_at(Clock(5)));
+        request.copied(image);
+        assert!(request.take(Clock(4)).is_none(), "the tail is behind");
+        assert!(request.take(Clock(5)).is_some_and(|image| (image.checkpoint, image.clock) == (1, Clock(5))));
+        assert!(request.take(Clock(5)).is_none() && request.missed().is_none());
+    }
+
+    #[test]
+    fn a_clock_that_has_passed_is_missed_until_another_checkpoint_is_asked_for() {
+        let mut request = CheckpointRequest::default();
+        request.ask(1, Clock(5), false);
+        assert!(!request.stands_at(Clock(6)));
+        assert_eq!(request.missed(), Some(1));
+        request.ask(2, Clock(8), false);
+        assert_eq!((request.missed(), request.stands_at(Clock(8))), (None, true));
+        request.copied(image);
+        request.await_again();
+        assert!(request.take(Clock(9)).is_none(), "another replica answers for the shard");
+    }
+}

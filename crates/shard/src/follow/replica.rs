@@ -11,6 +11,8 @@
 pub(crate) mod batch;
 pub(crate) mod dirty_rows;
 pub(crate) mod peers;
+#[cfg(test)]
+mod tests;
 
 use crate::follow::replica::peers::{ChainRole, Outgoing, Peers, ReplicationBatch};
 use crate::identity::Identity;

@@ -307,3 +307,127 @@ impl<T: Number> Clocks<T> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rows::Resolved;
+    use types::Reduce;
+
+    const WORKERS: [WorkerId; 2] = [WorkerId(0), WorkerId(1)];
+
+    fn clocks(combine: Combine) -> Clocks<i64> {
+        Clocks::new(combine, [true; 2].into_iter())
+    }
+
+    /// Adds `value` to row `slot` in a clock.
+    fn add(clocks: &mut Clocks<i64>, clock: u64, slot: usize, value: i64) {
+        let resolved = Resolved::Run { first: slot, count: 1 };
+        if let Some(sum) = clocks.sum(Clock(clock), Vec::new) {
+            sum.add(1, 8, &resolved, &[value]);
+        }
+        clocks.hold_examples(Clock(clock), 10);
+        clocks.will_change(Clock(clock), [(slot as u64 + 100, slot as u32)].into_iter());
+    }
+
+    /// What an ended clock applies: clock, slots, values, changed positions, examples.
+    type Applied = (u64, Option<(Vec<u32>, Vec<i64>)>, Vec<u64>, u64);
+
+    fn pop(clocks: &mut Clocks<i64>, end: u64) -> Option<Applied> {
+        let ended = clocks.pop_before(Clock(end))?;
+        let outcome = match ended.outcome {
+            ClockOutcome::Apply { slots, values } => Some((slots, values)),
+            ClockOutcome::Failed => None,
+        };
+        Some((ended.clock.0, outcome, ended.changes.into_keys().collect(), ended.examples))
+    }
+
+    #[test]
+    fn a_clock_is_handed_out_once_with_everything_held_for_it() {
+        let mut clocks = clocks(Combine::Clock(Reduce::Sum));
+        add(&mut clocks, 1, 3, 5);
+        add(&mut clocks, 0, 2, 1);
+        add(&mut clocks, 0, 2, 2);
+        clocks.hold_examples(Clock(2), 7);
+        assert_eq!(clocks.begun(), Clock(2));
+        assert_eq!(pop(&mut clocks, 1), Some((0, Some((vec![2], vec![3])), vec![102], 20)));
+        assert_eq!(pop(&mut clocks, 1), None, "clock 1 is open");
+        assert_eq!(pop(&mut clocks, 3), Some((1, Some((vec![3], vec![5])), vec![103], 10)));
+        assert_eq!((clocks.take_other_examples(Clock(2)), clocks.take_other_examples(Clock(3))), (0, 7));
+        assert_eq!(clocks.begun(), Clock(0), "nothing is held");
+    }
+
+    #[test]
+    fn contributions_are_checked_against_the_workers_clock_and_the_bound() {
+        let far = HELD_CLOCKS;
+        // (clocks that worker 0 has ended, the clock of its contribution, the refusal)
+        let cases = [
+            (0, 0, None),
+            (0, 1, Some(Refusal::PastClock)),
+            (1, 0, Some(Refusal::PastClock)),
+            (far - 1, far - 1, None),
+            (far, far, Some(Refusal::FarAhead { most: HELD_CLOCKS })),
+        ];
+        for (ended, clock, refusal) in cases {
+            let mut clocks = clocks(Combine::Clock(Reduce::Sum));
+            (0..ended).for_each(|clock| {
+                clocks.advance(WORKERS[0], Clock(clock), Clock(0));
+            });
+            assert_eq!(clocks.check(WORKERS[0], Clock(clock)).err(), refusal, "{ended} ended, clock {clock}");
+        }
+        assert_eq!(clocks(Combine::Each).check(WORKERS[0], Clock(99)), Ok(()), "each push stands by itself");
+    }
+
+    #[test]
+    fn a_refused_contribution_loses_its_clock_and_no_other() {
+        let mut clocks = clocks(Combine::Clock(Reduce::Sum));
+        add(&mut clocks, 0, 2, 1);
+        add(&mut clocks, 1, 2, 1);
+        let failed = FailedClock { clock: Clock(0), worker: WORKERS[1], refusal: Refusal::Undecodable };
+        clocks.fail(failed.clone());
+        add(&mut clocks, 0, 3, 1);
+        assert_eq!(pop(&mut clocks, 2), Some((0, None, vec![102, 103], 20)));
+        assert_eq!(pop(&mut clocks, 2), Some((1, Some((vec![2], vec![1])), vec![102], 10)));
+        assert_eq!(clocks.failed().collect::<Vec<_>>(), [&failed]);
+    }
+
+    #[test]
+    fn a_replica_keeps_the_sums_that_arrived_before_the_metadata_and_drops_those_of_ended_clocks() {
+        let mut head = clocks(Combine::Clock(Reduce::Sum));
+        add(&mut head, 4, 1, 7);
+        let failed = FailedClock { clock: Clock(6), worker: WORKERS[0], refusal: Refusal::Undecodable };
+        head.fail(failed);
+        let mut replica = clocks(Combine::Clock(Reduce::Sum));
+        add(&mut replica, 3, 1, 9);
+        add(&mut replica, 4, 1, 7);
+        replica.load(head.save());
+        let held: Vec<Clock> = replica.sums().map(|(clock, _)| clock).collect();
+        assert_eq!((held, replica.sums_of(Clock(4), 1, &[(101, 1)])), (vec![Clock(4)], Some(vec![7])));
+        assert!(pop(&mut replica, 9).is_some_and(|(clock, outcome, ..)| clock == 4 && outcome.is_some()));
+        assert!(pop(&mut replica, 9).is_some_and(|(clock, outcome, ..)| clock == 6 && outcome.is_none()));
+    }
+
+    #[test]
+    fn moved_rows_take_their_sums_and_changes_along() {
+        let mut clocks = clocks(Combine::Clock(Reduce::Sum));
+        add(&mut clocks, 0, 1, 5);
+        clocks.renumber(&[3, 2, 1, 0]);
+        add(&mut clocks, 0, 2, 1);
+        let ended = clocks.pop_before(Clock(1)).expect("held");
+        assert_eq!(ended.changes.into_iter().collect::<Vec<_>>(), [(101, 2), (102, 2)]);
+        assert!(matches!(ended.outcome, ClockOutcome::Apply { slots, values } if slots == [2] && values == [6]));
+    }
+
+    #[test]
+    fn settings_are_bounded_and_forgotten_with_their_clocks() {
+        let mut clocks = clocks(Combine::Each);
+        (0..SETTINGS as u64).for_each(|at| clocks.keep_setting(Clock(at)).expect("room"));
+        let full = Err(Refusal::FarAhead { most: SETTINGS as u64 });
+        assert_eq!((clocks.keep_setting(Clock(5)), clocks.keep_setting(Clock(1 << 20))), (Ok(()), full));
+        for worker in WORKERS {
+            clocks.advance(worker, Clock(9), Clock(0));
+        }
+        clocks.forget_settings();
+        assert_eq!(clocks.keep_setting(Clock(1 << 20)), Ok(()));
+    }
+}
