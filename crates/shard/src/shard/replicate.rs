@@ -2,10 +2,11 @@
 //! chunks that come in.
 
 use crate::follow::replica::peers::ChainRole;
-use crate::follow::replica::{Arrival, ReplicationEffect};
+use crate::follow::replica::{Arrival, Replication, ReplicationEffect};
 use crate::metadata::ShardMetadata;
 use crate::shard::Shard;
-use types::{Clock, NodeId, Plan, WorkerId};
+use crate::view::ShardView;
+use types::{Clock, NodeId, Plan, Time, WorkerId};
 use update::Number;
 use wire::{ChunkContents, Outbox, ReplicaChunk, Replicated};
 
@@ -73,15 +74,15 @@ impl<T: Number> Shard<T> {
 
     /// Closes the open batch, if it is due, and tells workers what the tail holds.
     pub(super) fn close_batch(&mut self, out: &mut Outbox) {
-        let now = self.now;
-        let (view, followers) = self.view_and_followers();
-        let effect = followers.replicas.close_batch(now, &view, out);
-        self.follow_up(effect);
+        self.replicate(|replicas, now, view| replicas.close_batch(now, view, out));
         self.announce(out);
     }
 
-    /// Does what a step of replication asks of the other parts.
-    fn follow_up(&mut self, effect: ReplicationEffect) {
+    /// Does a step of replication, and what it asks of the other parts.
+    fn replicate(&mut self, step: impl FnOnce(&mut Replication, Time, &ShardView<'_, T>) -> ReplicationEffect) {
+        let now = self.now;
+        let (view, followers) = self.view_and_followers();
+        let effect = step(&mut followers.replicas, now, &view);
         if effect.begins {
             self.clocks.name_changes(|| self.rows.positions());
         }
@@ -110,10 +111,7 @@ impl<T: Number> Shard<T> {
             // is resent.
             Arrival::Batch(chunks) => {
                 if chunks.iter().all(|chunk| self.take(chunk).is_some()) {
-                    let now = self.now;
-                    let (view, followers) = self.view_and_followers();
-                    let effect = followers.replicas.batch_taken(chunks, now, &view, out);
-                    self.follow_up(effect);
+                    self.replicate(|replicas, now, view| replicas.batch_taken(chunks, now, view, out));
                 }
             }
         }
@@ -167,19 +165,13 @@ impl<T: Number> Shard<T> {
 
     /// A replica acknowledges batches, or chunks of a backfill.
     pub(super) fn take_acknowledgement(&mut self, from: NodeId, replicated: &Replicated, out: &mut Outbox) {
-        let now = self.now;
-        let (view, followers) = self.view_and_followers();
-        let effect = followers.replicas.acknowledged(from, replicated, now, &view, out);
-        self.follow_up(effect);
+        self.replicate(|replicas, now, view| replicas.acknowledged(from, replicated, now, view, out));
         self.close_batch(out);
     }
 
     /// Time has passed for the chain.
     pub(super) fn tick_chain(&mut self, out: &mut Outbox) {
-        let now = self.now;
-        let (view, followers) = self.view_and_followers();
-        let effect = followers.replicas.tick(now, &view, out);
-        self.follow_up(effect);
+        self.replicate(|replicas, now, view| replicas.tick(now, view, out));
         self.close_batch(out);
     }
 }
