@@ -5,6 +5,7 @@
 mod checkpoints;
 mod plan;
 mod report;
+mod roles;
 mod serving_lease;
 #[cfg(test)]
 #[allow(clippy::wildcard_enum_match_arm, reason = "a test looks for one message among others")]
@@ -16,9 +17,10 @@ use crate::shard::{AnyShard, ShardCounts};
 pub use checkpoints::Restored;
 use codec::{Meter, Stopwatch};
 use lease::{LeaseOrder, OrderIndex};
+use roles::Roles;
 use serving_lease::ServingLease;
-use std::collections::{BTreeMap, BTreeSet};
-use types::{Clock, NodeId, Plan, ShardId, TableId, TableSpec, Time};
+use std::collections::BTreeMap;
+use types::{Clock, NodeId, Plan, ShardId, Span, TableId, TableSpec, Time};
 use update::Updaters;
 use wire::{Acked, Control, Frame, Head, Leader, Message, Outbox, Pool, PullRefused, Refusal, Refused};
 
@@ -55,16 +57,10 @@ pub struct Server {
     touched: Vec<(TableId, ShardId)>,
     misdirected: u64,
     leader: Leader,
-    heartbeats: u64,
     finished: bool,
     now: Time,
     lease: Option<ServingLease>,
-    /// Whether every server is known to go by the plan.
-    enacted: bool,
-    /// Shards that this server answers for, and those of them that wait for the plan to be
-    /// everybody's.
-    heads: BTreeSet<(TableId, ShardId)>,
-    waiting: BTreeSet<(TableId, ShardId)>,
+    roles: Roles,
     /// The checkpoint that was last asked for: its number and its clock.
     checkpoint: Option<(u64, Clock, bool)>,
     /// Copies made for it that nobody has taken.
@@ -96,17 +92,22 @@ impl Server {
             touched: Vec::new(),
             misdirected: 0,
             leader: Leader::default(),
-            heartbeats: 0,
             finished: false,
             now: Time(0),
             lease: None,
-            enacted: true,
-            heads: BTreeSet::new(),
-            waiting: BTreeSet::new(),
+            roles: Roles::new(),
             checkpoint: None,
             images: Vec::new(),
             forgetting: BTreeMap::new(),
         }
+    }
+
+    /// Gives the server a serving lease of this length. It is not valid before the first heartbeat
+    /// is acknowledged.
+    #[must_use]
+    pub fn leased(mut self, length: Option<Span>) -> Self {
+        self.lease = length.map(ServingLease::new);
+        self
     }
 
     /// With another bound on what each shard remembers of key lists.
@@ -227,6 +228,37 @@ impl Server {
             self.images.extend(shard.take_image());
         }
         self.forget_leases(out);
+    }
+
+    /// Sends a heartbeat, which also asks to renew the serving lease.
+    pub fn heartbeat(&mut self, now: Time, out: &mut Outbox) {
+        self.now = now;
+        let mut head = Head::plain(self.node, NodeId::Coordinator);
+        head.clock = self.furthest();
+        if let Some(lease) = &mut self.lease {
+            head.number = lease.ask(now);
+        }
+        out.send(Frame { head, message: Message::Control(Control::Heartbeat) });
+        self.mind_lease(out);
+    }
+
+    /// Whether it may answer: its serving lease is valid, or it needs none.
+    fn holds_lease(&self) -> bool {
+        self.lease.as_ref().is_none_or(ServingLease::holds)
+    }
+
+    /// Stops answering when its lease has ended, and goes on when it has another.
+    fn mind_lease(&mut self, out: &mut Outbox) {
+        let Some(holds) = self.lease.as_mut().and_then(|lease| lease.look(self.now)) else { return };
+        self.touched.extend(self.shards.keys().copied());
+        let answers = self.shards.iter_mut().filter(|(name, _)| !self.roles.waits(**name));
+        answers.for_each(|(_, shard)| shard.answer(holds, out));
+    }
+
+    /// A heartbeat of this number was acknowledged.
+    fn heartbeat_answered(&mut self, number: u64, out: &mut Outbox) {
+        self.lease.iter_mut().for_each(|lease| lease.acknowledged(number));
+        self.mind_lease(out);
     }
 
     /// Forgets the leases that are over, in each shard that is far enough, and says so when all of

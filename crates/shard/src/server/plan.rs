@@ -10,9 +10,8 @@ use wire::{Control, Frame, Head, Message, Outbox};
 impl Server {
     /// Every server goes by the plan: nobody else answers for the shards that are this server's.
     fn enact(&mut self, out: &mut Outbox) {
-        self.enacted = true;
-        let holds = self.lease.as_ref().is_none_or(|lease| lease.holds);
-        for name in std::mem::take(&mut self.waiting) {
+        let holds = self.holds_lease();
+        for name in self.roles.enact() {
             self.touched.push(name);
             if let Some(shard) = self.shards.get_mut(&name) {
                 shard.answer(holds, out);
@@ -25,9 +24,9 @@ impl Server {
         let mut frontier = Clock(0);
         let is_new = plan.number > self.plan.number;
         if is_new {
-            self.enacted = false;
+            self.roles.begin_plan();
         }
-        if plan.number == self.plan.number && enacted && !self.enacted {
+        if plan.number == self.plan.number && enacted && !self.roles.is_enacted() {
             self.enact(out);
         }
         if plan.number >= self.plan.number {
@@ -39,8 +38,7 @@ impl Server {
             self.shards.retain(|(_, shard), _| {
                 self.plan.chains.get(shard.0 as usize).is_some_and(|chain| ChainRole::of(chain, self.node).is_some())
             });
-            self.heads.retain(|name| self.shards.contains_key(name));
-            self.waiting.retain(|name| self.shards.contains_key(name));
+            self.roles.retain(|name| self.shards.contains_key(name));
             self.touched.extend(self.shards.keys().copied());
             for shard in self.shards.values_mut().filter(|shard| shard.is_head()) {
                 frontier = frontier.max(shard.adopt(&self.plan, self.now, out));
@@ -49,7 +47,7 @@ impl Server {
         if is_new && enacted {
             self.enact(out);
         }
-        let adopted = Control::Adopted { plan: self.plan.number, enacted: self.enacted, frontier };
+        let adopted = Control::Adopted { plan: self.plan.number, enacted: self.roles.is_enacted(), frontier };
         out.send(Frame { head: Head::plain(self.node, head.from), message: Message::Control(adopted) });
     }
 
@@ -72,24 +70,15 @@ impl Server {
                 let terms = ShardContext { plan, registry, pool, list_bytes, stopwatch };
                 let shard = make(Placed { owner: self.node, ..placed }, table, spec, &terms);
                 let mut shard = shard.map_err(|error| error.to_string())?;
-                shard.answer(self.lease.as_ref().is_none_or(|lease| lease.holds), out);
+                shard.answer(self.holds_lease(), out);
                 if let Some((number, clock, last)) = self.checkpoint {
                     shard.checkpoint(number, clock, last);
                 }
                 self.shards.insert(name, shard);
             }
             if let Some(shard) = self.shards.get_mut(&name) {
-                let was_head = self.heads.contains(&name);
-                if role.from.is_none() && !was_head {
-                    // Whoever answered for it before may not have heard that it does no more.
-                    self.heads.insert(name);
-                    if !self.enacted {
-                        self.waiting.insert(name);
-                        shard.answer(false, out);
-                    }
-                } else if role.from.is_some() {
-                    self.heads.remove(&name);
-                    self.waiting.remove(&name);
+                if self.roles.set(name, role.from.is_none()) {
+                    shard.answer(false, out);
                 }
                 shard.take_part(self.plan.number, role, chain.replicas.contains(&index), self.now, out);
             }

@@ -4,68 +4,91 @@
 //! Each acknowledged heartbeat renews the lease, by the server's own clock. The coordinator waits
 //! longer than the lease lasts before it promotes another replica, so the two never overlap.
 
-use super::Server;
 use std::collections::VecDeque;
-use types::{NodeId, Span, Time};
-use wire::{Control, Frame, Head, Message, Outbox};
-
-/// Until when a server may answer for its shards.
-pub(super) struct ServingLease {
-    length: Span,
-    /// None before a heartbeat was answered.
-    until: Option<Time>,
-    /// Heartbeats that were not acknowledged yet: their numbers, and when they were sent.
-    asked: VecDeque<(u64, Time)>,
-    pub holds: bool,
-}
+use types::{Span, Time};
 
 /// How many heartbeats may be unacknowledged.
 const HEARTBEATS: usize = 64;
 
-impl Server {
-    /// Gives the server a serving lease of this length. It is not valid before the first heartbeat
-    /// is acknowledged: the server cannot know how long ago it was told to begin.
-    #[must_use]
-    pub fn leased(mut self, length: Option<Span>) -> Self {
-        self.lease = length.map(|length| ServingLease { length, until: None, asked: VecDeque::new(), holds: false });
-        self
+/// Until when a server may answer for its shards.
+pub(super) struct ServingLease {
+    length: Span,
+    /// `None` before the first heartbeat was acknowledged: the server cannot know how long ago it
+    /// was told to begin.
+    until: Option<Time>,
+    /// The last heartbeat.
+    heartbeats: u64,
+    /// Heartbeats that were not acknowledged yet: their numbers, and when they were sent.
+    asked: VecDeque<(u64, Time)>,
+    holds: bool,
+}
+
+impl ServingLease {
+    /// A lease of this length that is not valid yet.
+    pub fn new(length: Span) -> Self {
+        Self { length, until: None, heartbeats: 0, asked: VecDeque::new(), holds: false }
     }
 
-    /// Sends a heartbeat, which also asks to renew the serving lease.
-    pub fn heartbeat(&mut self, now: Time, out: &mut Outbox) {
-        self.now = now;
-        let mut head = Head::plain(self.node, NodeId::Coordinator);
-        head.clock = self.furthest();
-        if let Some(lease) = &mut self.lease {
-            self.heartbeats += 1;
-            head.number = self.heartbeats;
-            lease.asked.push_back((self.heartbeats, now));
-            if lease.asked.len() > HEARTBEATS {
-                lease.asked.pop_front();
-            }
-        }
-        out.send(Frame { head, message: Message::Control(Control::Heartbeat) });
-        self.mind_lease(out);
+    /// Whether it was valid when that was last looked at.
+    pub fn holds(&self) -> bool {
+        self.holds
     }
 
-    /// Stops answering when its lease has ended, and goes on when it has another.
-    pub(super) fn mind_lease(&mut self, out: &mut Outbox) {
-        let Some(lease) = &mut self.lease else { return };
-        let holds = lease.until.is_some_and(|until| self.now <= until);
-        if std::mem::replace(&mut lease.holds, holds) != holds {
-            self.touched.extend(self.shards.keys().copied());
-            let answers = self.shards.iter_mut().filter(|(name, _)| !self.waiting.contains(name));
-            answers.for_each(|(_, shard)| shard.answer(holds, out));
-        }
+    /// Looks whether it is valid now. Returns that, if it has changed.
+    pub fn look(&mut self, now: Time) -> Option<bool> {
+        let holds = self.until.is_some_and(|until| now <= until);
+        (std::mem::replace(&mut self.holds, holds) != holds).then_some(holds)
     }
 
-    /// A heartbeat of this number was answered: the lease lasts from when it was sent.
-    pub(super) fn heartbeat_answered(&mut self, answered: u64, out: &mut Outbox) {
-        if let Some(lease) = &mut self.lease {
-            let asked = lease.asked.iter().find(|(number, _)| *number == answered);
-            lease.until = lease.until.max(asked.map(|(_, sent)| *sent + lease.length));
-            lease.asked.retain(|(number, _)| *number > answered);
+    /// The number of the heartbeat that goes out now and asks to renew the lease.
+    pub fn ask(&mut self, now: Time) -> u64 {
+        self.heartbeats += 1;
+        self.asked.push_back((self.heartbeats, now));
+        if self.asked.len() > HEARTBEATS {
+            self.asked.pop_front();
         }
-        self.mind_lease(out);
+        self.heartbeats
+    }
+
+    /// The heartbeat of this number was acknowledged: the lease lasts from when it was sent.
+    pub fn acknowledged(&mut self, number: u64) {
+        let asked = self.asked.iter().find(|(asked, _)| *asked == number);
+        self.until = self.until.max(asked.map(|(_, sent)| *sent + self.length));
+        self.asked.retain(|(asked, _)| *asked > number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Time {
+        Time(seconds * 1_000_000_000)
+    }
+
+    #[test]
+    fn the_lease_lasts_from_the_sending_of_the_last_acknowledged_heartbeat() {
+        let mut lease = ServingLease::new(Span::from_secs(4));
+        assert_eq!((lease.look(at(0)), lease.holds()), (None, false), "no heartbeat was acknowledged");
+        let (first, second) = (lease.ask(at(1)), lease.ask(at(3)));
+        lease.acknowledged(first);
+        assert_eq!(lease.look(at(5)), Some(true));
+        assert_eq!(lease.look(at(6)), Some(false), "it was sent at 1 and lasts 4");
+        lease.acknowledged(second);
+        assert_eq!((lease.look(at(7)), lease.look(at(7))), (Some(true), None), "said once");
+        lease.acknowledged(first);
+        lease.acknowledged(99);
+        assert_eq!(lease.look(at(8)), Some(false), "late and unknown acknowledgements renew nothing");
+    }
+
+    #[test]
+    fn unacknowledged_heartbeats_are_bounded_and_the_oldest_are_forgotten() {
+        let mut lease = ServingLease::new(Span::from_secs(4));
+        for second in 0..2 * HEARTBEATS as u64 {
+            lease.ask(at(second));
+        }
+        assert_eq!(lease.asked.len(), HEARTBEATS);
+        lease.acknowledged(1);
+        assert_eq!(lease.look(at(1)), None);
     }
 }
