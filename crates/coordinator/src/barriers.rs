@@ -3,6 +3,7 @@
 //! A barrier is passed when every live worker has reached it, or a later one.
 
 #[cfg(test)]
+#[allow(clippy::wildcard_enum_match_arm, reason = "a test looks for one message among others")]
 mod tests;
 
 use crate::members::Members;

@@ -6,6 +6,7 @@
 //! lies further ahead.
 
 #[cfg(test)]
+#[allow(clippy::wildcard_enum_match_arm, reason = "a test looks for one message among others")]
 mod tests;
 
 use crate::leases::Leases;

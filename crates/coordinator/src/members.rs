@@ -7,7 +7,7 @@
 
 mod reports;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use crate::saved::{self, MOST_COUNT, MOST_NODES, get_map, put_map};
 use crate::settings::Settings;

@@ -4,6 +4,7 @@
 //! not know. A new plan is made only when the one before is adopted.
 
 #[cfg(test)]
+#[allow(clippy::wildcard_enum_match_arm, reason = "a test looks for one message among others")]
 mod tests;
 
 use crate::members::Members;

@@ -116,3 +116,44 @@ impl Field for Settings {
         Ok(Self::new(RunSize { servers, workers }, membership))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SIZE: RunSize = RunSize { servers: 2, workers: 3 };
+
+    #[test]
+    fn only_nodes_that_name_another_job_are_refused() {
+        // (the run's job, the node's, whether it is refused)
+        let cases = [("a", "a", false), ("a", "b", true), ("a", "", false), ("", "b", false)];
+        for (job, named, refused) in cases {
+            let settings = Settings::new(SIZE, Membership::Static).of_job(job);
+            assert_eq!(settings.refuses_job(named).is_some(), refused, "'{named}' in '{job}'");
+        }
+    }
+
+    #[test]
+    fn replicas_and_shards_follow_from_the_membership() {
+        let elastic = |replicas, shards_per_server| Membership::Elastic { replicas, shards_per_server };
+        let cases = [(Membership::Static, 1, 2), (elastic(2, 4), 2, 8), (elastic(0, 0), 1, 2)];
+        for (membership, replicas, shards) in cases {
+            let settings = Settings::new(SIZE, membership);
+            assert_eq!((settings.replicas(), settings.shards()), (replicas, shards), "{membership:?}");
+        }
+    }
+
+    #[test]
+    fn settings_are_read_as_written_and_differ_by_size_or_membership() {
+        let elastic = Membership::Elastic { replicas: 2, shards_per_server: 4 };
+        for membership in [Membership::Static, elastic] {
+            let settings = Settings::new(SIZE, membership);
+            let mut bytes = Vec::new();
+            settings.put(&mut bytes);
+            assert_eq!(Settings::get(&mut Reader(&bytes)), Ok(settings));
+        }
+        let settings = Settings::new(SIZE, elastic).of_job("a");
+        assert_eq!(settings.difference(&Settings::new(SIZE, elastic)), None, "a job is no difference");
+        assert!(settings.difference(&Settings::new(SIZE, Membership::Static)).is_some());
+    }
+}

@@ -127,3 +127,54 @@ impl Timeouts {
         all
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Span = Span::from_secs(1);
+
+    #[test]
+    fn only_a_server_that_others_can_replace_is_given_up_later_than_the_failure_timeout() {
+        let quarter_more = Span(SECOND.0 / 4 * 5);
+        let cases = [
+            (true, NodeId::Server(3), quarter_more),
+            (true, NodeId::Worker(3), SECOND),
+            (false, NodeId::Server(3), SECOND),
+            (false, NodeId::Worker(3), SECOND),
+        ];
+        for (is_elastic, node, delay) in cases {
+            let timeouts = Timeouts::new(SECOND, is_elastic);
+            assert_eq!(timeouts.promotion_delay(node), delay, "{node}, elastic: {is_elastic}");
+            assert_eq!(timeouts.serving_lease().is_some(), is_elastic);
+        }
+    }
+
+    #[test]
+    fn asking_again_follows_the_answers_within_bounds() {
+        let mut timeouts = Timeouts::new(SECOND, true);
+        let quarter = Span(SECOND.0 / 4);
+        assert_eq!(timeouts.ask_again_after(), quarter, "nothing is measured");
+        (0..50).for_each(|_| timeouts.observe_answer(Span(1)));
+        assert_eq!(timeouts.ask_again_after(), Span(quarter.0 / 10));
+        (0..50).for_each(|_| timeouts.observe_answer(SECOND));
+        assert_eq!(timeouts.ask_again_after(), quarter);
+    }
+
+    #[test]
+    fn notices_follow_the_slowest_worker_once_it_is_measured_enough() {
+        let timeouts = Timeouts::new(Span::from_secs(4), true);
+        let step = |seconds: u64, count: u64| {
+            let mut step = Measured::default();
+            (0..count).for_each(|_| step.observe(Span::from_secs(seconds)));
+            step
+        };
+        // (seconds and count of each worker's clocks; after how long waiting workers are told)
+        let cases: [(&[(u64, u64)], u64); 4] =
+            [(&[], 3), (&[(1, 50)], 3), (&[(1, 50), (9, 7)], 3), (&[(1, 50), (100, 50)], 40)];
+        for (steps, seconds) in cases {
+            let (after, _) = timeouts.notice_after(steps.iter().map(|(seconds, count)| step(*seconds, *count)));
+            assert_eq!(after, Span::from_secs(seconds), "{steps:?}");
+        }
+    }
+}

@@ -1,1 +1,96 @@
+use super::*;
+use crate::members::tests::begun;
+use lease::{OrderIndex, WorkReport};
+use types::WorkerId;
+use wire::Control;
 
+const SERVER: NodeId = NodeId::Server(0);
+
+fn terms() -> LeaseTerms {
+    let (epochs, shuffle, per_clock, fingerprint) = (1, None, 4, 7);
+    LeaseTerms { ranges: 4, epochs, shuffle, per_clock, fingerprint, input: "numbers".into() }
+}
+
+#[test]
+fn a_data_set_is_opened_by_its_name_and_always_by_the_same_terms() {
+    let other = LeaseTerms { fingerprint: 8, input: "letters".into(), ..terms() };
+    let slower = LeaseTerms { per_clock: 2, ..terms() };
+    let impossible = LeaseTerms { per_clock: 0, ..terms() };
+    // (name, terms; its number or a word of the refusal)
+    let cases = [
+        ("a", terms(), Ok(0)),
+        ("b", other.clone(), Ok(1)),
+        ("a", terms(), Ok(0)),
+        ("a", other, Err("others read numbers, and this worker reads letters")),
+        ("a", slower, Err("others lease it by")),
+        ("c", impossible, Err("numbers: ")),
+        ("c", terms(), Ok(2)),
+    ];
+    let mut leases = Leases::default();
+    for (name, terms, expected) in cases {
+        match (leases.open(name, terms), expected) {
+            (Ok(number), Ok(expected)) => assert_eq!(number, expected, "{name}"),
+            (Err(refusal), Err(words)) => assert!(refusal.contains(words), "{name}: {refusal}"),
+            (found, expected) => panic!("{name}: {found:?}, and not {expected:?}"),
+        }
+    }
+}
+
+fn head(rank: u32, clock: u64) -> Head {
+    let head = Head::plain(NodeId::Worker(rank), NodeId::Coordinator);
+    Head { source: Source(u64::from(rank) + 2), clock: Clock(clock), ..head }
+}
+
+fn said(out: &mut Outbox) -> Vec<(NodeId, Control)> {
+    let control = |frame: wire::Frame| match frame.message {
+        wire::Message::Control(control) => Some((frame.head.to, control)),
+        _ => None,
+    };
+    out.drain().filter_map(control).collect()
+}
+
+#[test]
+fn servers_are_told_what_to_forget_in_steady_times_alone() {
+    let (members, mut leases, mut out) = (begun(1, 2), Leases::default(), Outbox::new());
+    let number = leases.open("a", terms()).expect("terms that can be");
+    let view = |is_steady| LeaseView { now: Time(0), members: &members, is_steady, checkpoint: None };
+    let set = leases.spoken_of(number, &head(0, 3), &members, &mut out).expect("it was opened");
+    set.ask(Time(0), &head(0, 3), 1, 2, &mut out);
+    let forgets = |out: &mut Outbox| {
+        let is_forget = |(_, control): &(NodeId, Control)| matches!(control, Control::ForgetLeases { .. });
+        said(out).iter().filter(|said| is_forget(said)).count()
+    };
+    // (the lease that is committed, whether times are steady, how often a server is told)
+    for (lease, is_steady, told) in [(0, false, 0), (1, true, 1)] {
+        let work = WorkReport { examples: 1, busy: Span(1) };
+        set.commit(&view(is_steady), &head(0, 3), (lease, Clock(3)), work, &mut out);
+        assert_eq!(forgets(&mut out), told, "lease {lease}");
+    }
+    assert!(!leases.tick(&view(true), Span(10), Span(10), &mut out), "the server has not answered");
+    let set = leases.spoken_of(number, &head(0, 3), &members, &mut out).expect("it was opened");
+    set.server_forgot(&view(true), SERVER, OrderIndex(1), &mut out);
+    assert!(!leases.tick(&view(true), Span(10), Span(10), &mut out), "it speaks of an earlier place");
+    leases.sets[0].server_forgot(&view(true), SERVER, OrderIndex(2), &mut out);
+    assert_eq!(forgets(&mut out), 0, "there is nothing more to forget");
+}
+
+#[test]
+fn a_worker_that_waits_follows_the_furthest_and_gets_what_another_gives_back() {
+    let (members, mut leases, mut out) = (begun(1, 2), Leases::default(), Outbox::new());
+    let set = leases.open("a", terms()).expect("terms that can be");
+    for (rank, wanted) in [(0, 4), (1, 1)] {
+        let known = leases.spoken_of(set, &head(rank, 3), &members, &mut out).expect("it was opened");
+        known.ask(Time(0), &head(rank, 3), 1, wanted, &mut out);
+    }
+    out.drain().for_each(drop);
+    leases.spoken_of(set, &head(0, 4), &members, &mut out);
+    let awaited = |clock, on| (NodeId::Worker(1), Control::LeasesAwaited { set, number: 1, clock: Clock(clock), on });
+    assert_eq!(said(&mut out), [awaited(4, Vec::new())]);
+    let view = LeaseView { now: Time(10), members: &members, is_steady: true, checkpoint: None };
+    leases.tick(&view, Span(10), Span(10), &mut out);
+    assert_eq!(said(&mut out), [awaited(4, vec![WorkerId(0)])]);
+    leases.give_back(Time(11), head(0, 4).source, &mut out);
+    let is_lease =
+        |(to, control): &(NodeId, Control)| *to == NodeId::Worker(1) && matches!(control, Control::Leased { .. });
+    assert!(said(&mut out).iter().any(is_lease));
+}
