@@ -1,14 +1,15 @@
 //! The coordinator machine: it keeps membership, the plan, tables, barriers, checkpoints and data
 //! leases, and notices silence. It does no I/O, and has no clock of its own.
 //!
-//! `machine.rs` hands each message to the part that it concerns and routes what the part decides to
-//! the others. A part owns its state, which no other file writes, and holds no other part.
+//! `coordinator.rs` hands each message to the part that it concerns and routes what the part
+//! decides to the others. A part owns its state, which no other file writes, and holds no other
+//! part.
 
 #![deny(clippy::wildcard_enum_match_arm)]
 
 // The machine, its inputs, and what it is started with.
+mod coordinator;
 mod input;
-mod machine;
 mod settings;
 
 // The parts.
@@ -28,7 +29,7 @@ mod saved;
 mod say;
 
 pub use checkpoints::{CheckpointOutcome, Resume, WrittenCheckpoint};
+pub use coordinator::{Coordinator, MembershipEvent, RecallError};
 pub use input::CoordinatorInput;
-pub use machine::{Coordinator, MembershipEvent, RecallError};
 pub use settings::Membership;
 pub use types::RunSize;

@@ -95,7 +95,7 @@ fn shards_that_no_table_has_need_no_backfill() {
 #[test]
 fn shards_are_leveled_when_it_is_worth_it_and_not_too_often() {
     let (both, after) = (holders(&[0, 1], 1), Span(100));
-    // (bytes of each of the first server's two shards, of the second's, the time; whether any moves)
+    // (bytes of each shard of the first server, of the second, the time; whether any shard moves)
     let cases = [
         (2_000_000, 0, 99, false),
         (2_000_000, 0, 100, true),

@@ -2,14 +2,14 @@
 //! and routes what the part decides to the others.
 //!
 //! This file is what arrives: [`Coordinator::handle`], the match over every message, and
-//! [`Coordinator::tick`]. What takes several parts has a file each: a node comes (`arrivals.rs`), a
+//! [`Coordinator::tick`]. What takes several parts has a file each: a node comes (`joining.rs`), a
 //! node goes (`departures.rs`), shards move and plans are made and enacted (`layout.rs`), and what
 //! a successor goes on from (`memory.rs`).
 
 #![deny(clippy::wildcard_enum_match_arm)]
 
-mod arrivals;
 mod departures;
+mod joining;
 mod layout;
 mod memory;
 #[cfg(test)]
@@ -40,7 +40,7 @@ pub struct MembershipEvent {
     pub what: String,
 }
 
-/// Keeps membership, plans, tables and barriers.
+/// Keeps membership, plans, tables, barriers, checkpoints and data leases.
 pub struct Coordinator {
     settings: Settings,
     timeouts: Timeouts,
@@ -221,8 +221,8 @@ impl Coordinator {
             Hearing::Replaced => return,
             Hearing::Expelled(reason) => return say(head.from, Control::Lost { node: head.from, reason }, out),
         }
-        // Signs of life are most of what arrives, and seldom change anything: where they do, that
-        // says so.
+        // Signs of life are most of what arrives, and seldom change the memory. Where one does, the
+        // code that takes it notes that.
         self.touched |= !matches!(control, Control::Heartbeat | Control::AskStatus | Control::Report { .. });
         let precedes_the_run = matches!(
             control,
@@ -232,8 +232,8 @@ impl Coordinator {
                 | Control::Report { .. }
                 | Control::Fail { .. }
         );
-        // A node that says more before it was told to begin is not one of this run's, and its place
-        // may yet become another's.
+        // A node that says anything else before the run begins is not one of this run's: its place
+        // may yet be given to another process.
         if precedes_the_run || self.has_begun() {
             self.dispatch(&head, control, out);
         }
@@ -381,8 +381,9 @@ impl Coordinator {
     }
 }
 
-/// What parts are told of each other.
+/// What parts are told of each other, and what people are told.
 impl Coordinator {
+    /// Notes what people want to know of a node.
     fn note(&mut self, node: NodeId, what: &str) {
         self.events.push(MembershipEvent { node, what: what.to_owned() });
     }
