@@ -266,8 +266,9 @@ impl Coordinator {
             // Tables and barriers.
             Control::MakeTable { spec } => self.make_table(from, spec, out),
             Control::TableAdded { table, problem } => {
-                let took = self.tables.added(self.now, from, table, problem, out);
-                took.into_iter().for_each(|took| self.timeouts.observe_answer(took));
+                if let Some(took) = self.tables.added(self.now, from, table, problem, out) {
+                    self.timeouts.observe_answer(took);
+                }
             }
             Control::Barrier { number } => self.barriers.reach(self.now, from, number, &self.members, out),
             // Checkpoints.

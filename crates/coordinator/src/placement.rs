@@ -70,11 +70,6 @@ impl Placement {
         self.chains.iter().all(|chain| chain.replicas.iter().any(|member| *member != server))
     }
 
-    /// Whether a server has anything of any shard.
-    pub fn holds(&self, server: u32) -> bool {
-        self.chains.iter().any(|chain| chain.holds(server))
-    }
-
     /// A server is gone: the other replicas of its shards take over.
     pub fn remove_server(&mut self, server: u32) {
         for chain in &mut self.chains {

@@ -5,7 +5,7 @@ use super::Coordinator;
 use crate::leaving::LeaveRequest;
 use crate::members::Leave;
 use crate::say::say;
-use types::{NodeId, WorkerId};
+use types::{Chain, NodeId, WorkerId};
 use wire::{Control, Outbox};
 
 impl Coordinator {
@@ -28,6 +28,8 @@ impl Coordinator {
             self.lost = Some((NodeId::Coordinator, reason));
         }
     }
+
+    /// A node says goodbye.
     pub(super) fn bye(&mut self, from: NodeId, out: &mut Outbox) {
         if !self.members.is_known(from) {
             return;
@@ -51,8 +53,9 @@ impl Coordinator {
             NodeId::Worker(rank) => {
                 self.plans.request();
                 self.plans.forget(node);
-                let source = self.members.source(node);
-                source.into_iter().for_each(|source| self.leases.give_back(self.now, source, out));
+                if let Some(source) = self.members.source(node) {
+                    self.leases.give_back(self.now, source, out);
+                }
                 self.barriers.forget(WorkerId(rank), &self.members, out);
                 self.finish(out);
             }
@@ -142,9 +145,10 @@ impl Coordinator {
         if !self.plans.is_steady() {
             return;
         }
-        let is_held = |index: u32| self.plan().chains.iter().any(|chain| chain.holds(index));
-        let is_free = |index: &u32| !is_held(*index) && !self.placement.holds(*index);
-        for node in self.members.leaving().filter(is_free).map(NodeId::Server).collect::<Vec<_>>() {
+        let holds = |chains: &[Chain], server: u32| chains.iter().any(|chain| chain.holds(server));
+        let is_held = |server: u32| holds(&self.plan().chains, server) || holds(self.placement.chains(), server);
+        let free: Vec<u32> = self.members.leaving().filter(|server| !is_held(*server)).collect();
+        for node in free.into_iter().map(NodeId::Server) {
             self.touched = true;
             self.members.depart(node);
             self.plans.forget(node);

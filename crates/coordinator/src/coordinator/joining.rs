@@ -8,6 +8,7 @@ use types::{Clock, NodeId};
 use wire::{Control, Frame, Head, Message, Outbox};
 
 impl Coordinator {
+    /// A process asks for a place.
     pub(super) fn join(&mut self, from: NodeId, job: &str, request: JoinRequest, out: &mut Outbox) {
         let token = request.token;
         let refusal = self.settings.refuses_job(job).or_else(|| self.refuses_all());
@@ -31,6 +32,7 @@ impl Coordinator {
         self.members.is_over().then(|| "the run is over: every worker has left; start a new one".to_owned())
     }
 
+    /// A node is alive: answers it, or begins with it where it was waited for.
     pub(super) fn heartbeat(&mut self, head: &Head, out: &mut Outbox) {
         let from = head.from;
         if matches!(from, NodeId::Server(_)) {

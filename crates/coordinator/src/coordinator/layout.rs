@@ -7,7 +7,7 @@ use types::{Clock, NodeId, PlanNumber};
 use wire::{NodeReport, Outbox};
 
 impl Coordinator {
-    /// Has something done with where shards are, which says whether a new plan is due for it.
+    /// Changes where shards are. `change` says whether it did: then a new plan is due.
     pub(super) fn lay_out(&mut self, change: impl FnOnce(&mut Placement, &Holders) -> bool) {
         if self.members.is_over() {
             // Servers leave, each by itself, and none is to take the place of another.
@@ -20,6 +20,8 @@ impl Coordinator {
         }
     }
 
+    /// Places new replicas where a shard has too few, and notes when every shard has all of them
+    /// again.
     pub(super) fn repair(&mut self) {
         let replicas = self.settings.replicas();
         if self.placement.is_whole_again(replicas) {
@@ -72,8 +74,9 @@ impl Coordinator {
         if number != self.plan().number {
             return;
         }
-        let took = self.plans.adopted(self.now, from, enacted, frontier);
-        took.into_iter().for_each(|took| self.timeouts.observe_answer(took));
+        if let Some(took) = self.plans.adopted(self.now, from, enacted, frontier) {
+            self.timeouts.observe_answer(took);
+        }
         self.checkpoints.hear_frontier(frontier);
         self.enact(out);
     }
