@@ -45,7 +45,7 @@ impl Barriers {
         self.pass(members, out);
     }
 
-    /// A worker has left: nobody waits for it.
+    /// A worker has left: no barrier waits for it.
     pub fn forget(&mut self, worker: WorkerId, members: &Members, out: &mut Outbox) {
         self.reached.remove(&worker);
         self.pass(members, out);
@@ -64,8 +64,8 @@ impl Barriers {
 
     /// Workers that others wait for at a barrier.
     pub fn awaited<'a>(&'a self, members: &'a Members) -> impl Iterator<Item = WorkerId> + 'a {
-        let somebody_waits = !self.reached.is_empty();
-        members.live_workers().filter(move |worker| somebody_waits && !self.reached.contains_key(worker))
+        let another_waits = !self.reached.is_empty();
+        members.live_workers().filter(move |worker| another_waits && !self.reached.contains_key(worker))
     }
 
     /// Names a few missing workers to those that have waited this long since they were last told.

@@ -40,7 +40,7 @@ pub struct Resume {
     pub shards: u32,
     /// Tables as they were made.
     pub tables: Vec<TableSpec>,
-    /// What was leased, by the numbers that shards know it by, and what of it is done.
+    /// Data sets, by the numbers that shards know them by, and which of their leases are done.
     pub leases: Vec<SavedLeases>,
 }
 
@@ -60,7 +60,7 @@ impl Field for Resume {
     }
 }
 
-/// How a checkpoint has ended, for whoever keeps the store.
+/// How a checkpoint has ended, for the shell, which publishes it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CheckpointOutcome {
     /// Every shard is in the store: it can be published.
@@ -237,8 +237,8 @@ impl Checkpoints {
         idle && in_time && !run.is_lost && has_tables
     }
 
-    /// Whether the end of the run is to wait for a last checkpoint. One that cannot be begun is
-    /// wanted no more.
+    /// Whether the end of the run is to wait for a last checkpoint. The shell takes that back if
+    /// the checkpoint cannot be begun.
     pub fn want_last(&mut self, wanted: bool) {
         self.last = match (self.last, wanted) {
             (Last::Unwanted, true) => Last::Wanted,
@@ -277,7 +277,7 @@ impl Checkpoints {
         self.underway = Some(begun);
     }
 
-    /// Asks again what was not answered for this long.
+    /// Asks again those nodes that have not answered for this long.
     pub fn ask_again(&mut self, now: Time, after: Span, members: &Members, out: &mut Outbox) {
         if let Some(underway) = self.underway.as_mut().filter(|underway| now.since(underway.asked) >= after) {
             underway.asked = now;

@@ -89,7 +89,7 @@ impl Coordinator {
         self
     }
 
-    /// The run goes on from a checkpoint. To be said before anybody joins.
+    /// The run goes on from a checkpoint. To be said before any node joins.
     pub fn resume(&mut self, resume: Resume) {
         self.touched = true;
         self.leases.resume(&resume.leases, resume.clock);
@@ -173,7 +173,7 @@ impl Coordinator {
     /// for, and none is under way.
     #[must_use]
     pub fn may_checkpoint(&self) -> bool {
-        // Until every server has said how far it is, nobody knows what the last clock is.
+        // The last clock is known when every server has said how far it is.
         self.has_begun() && self.plans.is_adopted() && self.checkpoints.may_begin(&self.run_view())
     }
 

@@ -94,8 +94,7 @@ impl Leases {
         self.sets.iter().for_each(|set| set.put(out));
     }
 
-    /// Reads what [`put`](Self::put) has written. Workers ask again for whatever they were not
-    /// told.
+    /// Reads what [`put`](Self::put) has written. Workers repeat questions that were not answered.
     pub fn get(input: &mut Reader<'_>, now: Time) -> Result<Self, WireError> {
         let mut sets = Vec::new();
         for number in 0..u32::get(input)? {

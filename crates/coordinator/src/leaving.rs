@@ -1,5 +1,5 @@
-//! When a server that was told to leave may: others take over what it holds first, unless nobody
-//! comes for too long.
+//! When a server that was told to leave may: other servers take over what it holds first. It leaves
+//! with too few replicas if no server joins for too long.
 
 use types::Span;
 

@@ -177,7 +177,7 @@ impl Members {
     }
 
     /// A node speaks under the name it was given. Returns whether it does so for the first time;
-    /// none if the name is nobody's.
+    /// none if no node has that name.
     pub fn confirm(&mut self, node: NodeId) -> Option<bool> {
         self.records.get_mut(&node).map(|member| !std::mem::replace(&mut member.ready, true))
     }
@@ -247,7 +247,7 @@ impl Members {
         true
     }
 
-    /// A node asks to leave: how far that has come. None if it is nobody.
+    /// A node asks to leave: how far that has come. None if it has no place.
     pub fn ask_to_leave(&mut self, node: NodeId, now: Time) -> Option<Leave> {
         let member = self.records.get_mut(&node)?;
         let since = *member.would_leave.get_or_insert(now);

@@ -148,7 +148,7 @@ impl Tables {
         table.problem = table.problem.take().or(problem.map(|problem| format!("{from}: {problem}")));
         table.tell_untold(out);
         table.answer_askers(out);
-        // One that is restored is read first, however long that takes.
+        // A table that is restored is read first, and that may take long.
         let is_measured = !table.again && matches!(table.adding, Control::AddTable { .. });
         is_measured.then(|| now.since(table.asked))
     }

@@ -35,13 +35,13 @@ impl Coordinator {
             return;
         }
         say(from, Control::Bye, out);
-        // Servers go when the run is over, and nobody wants what they hold.
+        // A server says goodbye when the run is over: no worker needs what it holds.
         if self.members.depart(from) && matches!(from, NodeId::Worker(_)) {
             self.departed(from, out);
         }
     }
 
-    /// A node takes part no more: nobody waits for it from here on.
+    /// A node takes part no more: no part waits for it from here on.
     fn departed(&mut self, node: NodeId, out: &mut Outbox) {
         self.tables.forget(node, out);
         match node {
@@ -75,8 +75,8 @@ impl Coordinator {
         self.touched = true;
         if self.members.is_over() {
             self.with_checkpoints(|checkpoints, run| checkpoints.lose_last(node, run));
-            // Nobody wants what it held, and its goodbye may have been said to a coordinator that
-            // is no more.
+            // No worker needs what it held, and it may have said goodbye to the coordinator before
+            // this one.
             self.members.depart(node);
             return;
         }

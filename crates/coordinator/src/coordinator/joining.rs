@@ -24,7 +24,7 @@ impl Coordinator {
         }
     }
 
-    /// Why nobody can join any more, if that is so.
+    /// Why no node can join any more, if that is so.
     fn refuses_all(&self) -> Option<String> {
         if let Some((node, reason)) = &self.lost {
             return Some(format!("the run has lost {node} ({reason}); start a new one"));

@@ -72,8 +72,8 @@ impl From<WireError> for RecallError {
 }
 
 impl Coordinator {
-    /// Everything that a successor has to know, as bytes. Whatever a coordinator says must be in
-    /// the memory that a successor would go on from before it is said.
+    /// Everything that a successor has to know, as bytes. A coordinator saves a decision here
+    /// before it tells any node of it.
     #[must_use]
     pub fn memory(&self) -> Vec<u8> {
         let mut out = Vec::new();

@@ -57,7 +57,7 @@ struct Forgetting {
 
 /// Opening and saving.
 impl DataSet {
-    /// One that nobody has leased before. Fails in words if such terms cannot be.
+    /// A new one. Fails in words if no leases can have such terms.
     pub fn new(number: u32, name: String, terms: LeaseTerms) -> Result<Self, String> {
         let allocator =
             LeaseAllocator::new(GrantTerms::of(&terms)).map_err(|error| format!("{}: {error}", terms.input))?;
