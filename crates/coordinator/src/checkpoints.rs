@@ -1,22 +1,30 @@
-//! Checkpoints of a run: at which clock, what has been written of it, and a run that goes on from
-//! one.
+//! Checkpoints of a run: at which clock one is made, what has been written of it, and a run that
+//! goes on from one.
 //!
 //! The clock lies a little ahead of the furthest frontier that was heard of, so that every shard
-//! comes by it. One that has passed it says so; then the checkpoint is given up, and the next is
-//! decided further ahead.
+//! comes by it. A shard that has passed it says so; then the checkpoint is given up, and the next
+//! lies further ahead.
 
-use super::{Coordinator, Membership};
+#[cfg(test)]
+#[allow(clippy::wildcard_enum_match_arm, reason = "a test looks for one message among others")]
+mod tests;
+
+use crate::leases::Leases;
+use crate::members::Members;
+use crate::saved::{self, MOST_COUNT};
+use crate::say::say;
+use crate::tables::Tables;
 use lease::SavedLeases;
 use std::collections::BTreeMap;
-use types::{Clock, NodeId, ShardId, TableId, TableSpec, Time};
+use types::{Clock, NodeId, ShardId, Span, TableId, TableSpec, Time};
 use wire::{Control, Field, Outbox, Reader, WireError};
 
-/// Clocks that the first checkpoint is ahead.
+/// How many clocks the first checkpoint lies ahead.
 const AHEAD: u64 = 2;
-/// And the most that any is.
+/// How many clocks any checkpoint lies ahead, at most.
 const MOST_AHEAD: u64 = 1 << 20;
 
-/// And the most shards that a memory of one is believed to have.
+/// The most shards that a saved checkpoint may have.
 const MOST_SHARDS: u32 = 1 << 24;
 
 /// What a run goes on from.
@@ -32,7 +40,7 @@ pub struct Resume {
     pub shards: u32,
     /// Tables as they were made.
     pub tables: Vec<TableSpec>,
-    /// What was leased, by the numbers that shards know it by, and what of it is done.
+    /// Data sets, by the numbers that shards know them by, and which of their leases are done.
     pub leases: Vec<SavedLeases>,
 }
 
@@ -52,7 +60,7 @@ impl Field for Resume {
     }
 }
 
-/// How a checkpoint has ended, for whoever keeps the store.
+/// How a checkpoint has ended, for the shell, which publishes it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CheckpointOutcome {
     /// Every shard is in the store: it can be published.
@@ -103,7 +111,7 @@ enum Last {
 }
 
 /// A checkpoint under way.
-pub(super) struct RunningCheckpoint {
+struct RunningCheckpoint {
     number: u64,
     clock: Clock,
     /// Whether every worker had left when it was begun.
@@ -116,73 +124,97 @@ pub(super) struct RunningCheckpoint {
     asked: Time,
 }
 
-/// Everything that a coordinator knows of checkpoints.
+impl RunningCheckpoint {
+    /// Asks every server for its shards, and the workers that have not answered for their
+    /// residuals.
+    fn say(&self, members: &Members, out: &mut Outbox) {
+        let workers = members.live_workers().map(NodeId::from);
+        let workers = workers.filter(|worker| !self.residuals.contains_key(worker));
+        for node in members.live_servers().chain(workers) {
+            let (location, name) = (self.location.clone(), self.name.clone());
+            let Self { number, clock, last, .. } = *self;
+            say(node, Control::Checkpoint { number, clock, last, location, name }, out);
+        }
+    }
+
+    /// What was written, if that is everything: every shard of every table, and the answer of every
+    /// worker.
+    fn gather(&self, run: &RunView<'_>) -> Option<CheckpointOutcome> {
+        // A table that is being made may have something of earlier clocks, too.
+        let made = run.tables.checkpointed()?;
+        if !run.members.live_workers().all(|worker| self.residuals.contains_key(&worker.into())) {
+            return None;
+        }
+        let mut tables = Vec::new();
+        for (table, spec) in made {
+            let count = spec.shape.extent().split(run.shards).len() as u32;
+            let entry = |shard| self.written.get(&(table, ShardId(shard))).cloned();
+            tables.push((spec, (0..count).map(entry).collect::<Option<Vec<_>>>()?));
+        }
+        let Some(leases) = run.leases.committed_before(self.clock) else {
+            let reason = format!("what was leased before clock {} is not told apart any more", self.clock.0);
+            return Some(CheckpointOutcome::Missed { reason });
+        };
+        let residuals = self.residuals.values().flatten().cloned().collect();
+        let Self { number, clock, ref name, .. } = *self;
+        let (name, shards) = (name.clone(), run.shards as u32);
+        Some(CheckpointOutcome::Whole(WrittenCheckpoint { number, name, clock, shards, tables, leases, residuals }))
+    }
+}
+
+/// What checkpoints need to know of the other parts.
+pub(crate) struct RunView<'a> {
+    pub members: &'a Members,
+    pub tables: &'a Tables,
+    pub leases: &'a Leases,
+    /// How many shards the run has.
+    pub shards: usize,
+    pub is_lost: bool,
+}
+
+/// The checkpoint that the run came from, the one under way, and how the last one ended.
 #[derive(Default)]
-pub(super) struct Checkpoints {
+pub(crate) struct Checkpoints {
     resume: Option<Resume>,
+    /// How many were begun: the number of the last.
     begun: u64,
     /// The furthest frontier that was heard of.
     furthest: Clock,
+    /// How many clocks the next lies ahead of that.
     ahead: u64,
     underway: Option<RunningCheckpoint>,
     ended: Option<CheckpointOutcome>,
     last: Last,
 }
 
+/// What the run came from.
 impl Checkpoints {
-    /// Appends what a successor has to know: what the run came from, and which numbers are used. A
-    /// checkpoint under way ends with whoever asked for it.
-    pub fn put(&self, out: &mut Vec<u8>) {
-        self.resume.put(out);
-        self.begun.put(out);
-        (self.last == Last::Over).put(out);
-    }
-
-    /// Reads what [`put`](Self::put) has written.
-    pub fn get(input: &mut Reader<'_>) -> Result<Self, WireError> {
-        let resume: Option<Resume> = Field::get(input)?;
-        let begun = Field::get(input)?;
-        let last = if bool::get(input)? { Last::Over } else { Last::Unwanted };
-        if begun > u64::MAX / 2 || resume.as_ref().is_some_and(|resume| resume.shards > MOST_SHARDS) {
-            return Err(WireError::Malformed("checkpoints without end"));
-        }
-        Ok(Self { resume, begun, last, ..Self::default() })
-    }
-}
-
-impl Coordinator {
-    /// The run goes on from a checkpoint. To be said before anybody joins.
+    /// The run goes on from a checkpoint.
     pub fn resume(&mut self, resume: Resume) {
-        self.keep_leases(&resume.leases, resume.clock);
-        (self.checkpoints.resume, self.touched) = (Some(resume), true);
+        self.resume = Some(resume);
     }
 
     /// The clock with which the run begins.
-    pub(super) fn first_clock(&self) -> Clock {
-        self.checkpoints.resume.as_ref().map_or(Clock(0), |resume| resume.clock)
+    pub fn first_clock(&self) -> Clock {
+        self.resume.as_ref().map_or(Clock(0), |resume| resume.clock)
     }
 
-    /// Into how many shards tables are cut. A checkpoint says so for ever.
-    pub(super) fn shards(&self) -> u32 {
-        let servers = self.size.servers;
-        match (&self.checkpoints.resume, self.membership) {
-            (Some(resume), _) => resume.shards,
-            (None, Membership::Static) => servers,
-            (None, Membership::Elastic { shards_per_server, .. }) => servers * shards_per_server.max(1),
-        }
+    /// Into how many shards tables are cut, if a checkpoint has decided that for ever.
+    pub fn resumed_shards(&self) -> Option<u32> {
+        self.resume.as_ref().map(|resume| resume.shards)
     }
 
     /// What a server is told to hold a table: as it is, or as a checkpoint has it. Fails in words
     /// if the checkpoint has another one of that name.
-    pub(super) fn adding(&self, table: TableId, spec: &TableSpec) -> Result<Control, String> {
-        let found = self.checkpoints.resume.as_ref().and_then(|resume| {
-            let kept = resume.tables.iter().find(|kept| kept.name == spec.name && kept.is_checkpointed())?;
-            Some((resume, kept))
+    pub fn adding(&self, table: TableId, spec: &TableSpec) -> Result<Control, String> {
+        let found = self.resume.as_ref().and_then(|resume| {
+            let saved = resume.tables.iter().find(|saved| saved.name == spec.name && saved.is_checkpointed())?;
+            Some((resume, saved))
         });
-        let Some((Resume { location, name, clock, .. }, kept)) = found else {
+        let Some((Resume { location, name, clock, .. }, saved)) = found else {
             return Ok(Control::AddTable { table, spec: spec.clone() });
         };
-        if let Some(difference) = kept.difference(spec) {
+        if let Some(difference) = saved.difference(spec) {
             return Err(format!(
                 "table '{}' of {name} in {location} has another spec: {difference} (the checkpoint's first); resume with the program and \
                  the settings that wrote it",
@@ -192,23 +224,23 @@ impl Coordinator {
         let (spec, clock) = (spec.clone(), *clock);
         Ok(Control::Restore { table, spec, clock, location: location.clone(), name: name.clone() })
     }
+}
 
+/// When a checkpoint is made, and how it ends.
+impl Checkpoints {
     /// Whether a checkpoint would make sense now: workers work on tables, or the last one is waited
     /// for, and none is under way.
-    #[must_use]
-    pub fn may_checkpoint(&self) -> bool {
-        // Until every server has said how far it is, nobody knows what the last clock is.
-        let idle = self.checkpoints.underway.is_none() && self.checkpoints.ended.is_none() && self.adoption.is_none();
-        let tables = self.checkpointed_tables();
-        let in_time = !self.is_over() || self.awaits_last_checkpoint();
-        idle && self.begun && in_time && self.lost.is_none() && tables.is_some_and(|made| !made.is_empty())
+    pub fn may_begin(&self, run: &RunView<'_>) -> bool {
+        let idle = self.underway.is_none() && self.ended.is_none();
+        let in_time = !run.members.is_over() || self.awaits_last(run);
+        let has_tables = run.tables.checkpointed().is_some_and(|made| !made.is_empty());
+        idle && in_time && !run.is_lost && has_tables
     }
 
-    /// Whether the end of the run waits for a last checkpoint, which has yet to be written. One
-    /// that is wanted is told so in the beginning, and that it is not if it cannot be begun.
-    pub fn last_checkpoint(&mut self, wanted: bool) {
-        self.touched = true;
-        self.checkpoints.last = match (self.checkpoints.last, wanted) {
+    /// Whether the end of the run is to wait for a last checkpoint. The shell takes that back if
+    /// the checkpoint cannot be begun.
+    pub fn want_last(&mut self, wanted: bool) {
+        self.last = match (self.last, wanted) {
             (Last::Unwanted, true) => Last::Wanted,
             (Last::Wanted, false) => Last::Over,
             (last, _) => last,
@@ -216,175 +248,157 @@ impl Coordinator {
     }
 
     /// Whether every worker has left, and servers stay for the last checkpoint alone.
-    #[must_use]
-    pub fn awaits_last_checkpoint(&self) -> bool {
+    pub fn awaits_last(&self, run: &RunView<'_>) -> bool {
         // Without a table there is nothing to wait for.
-        let kept = self.checkpointed_tables().is_none_or(|made| !made.is_empty());
-        self.checkpoints.last == Last::Wanted && self.lost.is_none() && kept && self.is_over()
-    }
-
-    /// Whether a checkpoint is under way.
-    #[must_use]
-    pub fn is_checkpointing(&self) -> bool {
-        self.checkpoints.underway.is_some()
+        let has_tables = || run.tables.checkpointed().is_none_or(|made| !made.is_empty());
+        self.last == Last::Wanted && !run.is_lost && run.members.is_over() && has_tables()
     }
 
     /// The clock of the checkpoint that is under way.
-    pub(super) fn checkpoint_underway(&self) -> Option<Clock> {
-        self.checkpoints.underway.as_ref().map(|underway| underway.clock)
-    }
-
-    /// The tables that checkpoints keep; none while one is being made.
-    fn checkpointed_tables(&self) -> Option<Vec<(TableId, TableSpec)>> {
-        let made = self.made_tables()?;
-        Some(made.into_iter().filter(|(_, spec)| spec.is_checkpointed()).collect())
+    pub fn underway(&self) -> Option<Clock> {
+        self.underway.as_ref().map(|underway| underway.clock)
     }
 
     /// Decides at which clock a checkpoint is made, which was begun in a store under a name, and
-    /// tells the servers.
-    pub fn checkpoint(&mut self, now: Time, location: String, name: String, out: &mut Outbox) {
-        let last = self.is_over();
-        self.touched = true;
-        let known = &mut self.checkpoints;
-        known.begun += 1;
-        known.ahead = known.ahead.clamp(AHEAD, MOST_AHEAD);
-        let (number, written, residuals) = (known.begun, BTreeMap::new(), BTreeMap::new());
+    /// asks for it.
+    pub fn begin(&mut self, now: Time, (location, name): (String, String), run: &RunView<'_>, out: &mut Outbox) {
+        self.begun += 1;
+        self.ahead = self.ahead.clamp(AHEAD, MOST_AHEAD);
+        let last = run.members.is_over();
+        let furthest = self.furthest.max(self.first_clock());
         let clock = match last {
-            // Whatever anybody has pushed or committed is before it.
-            true => {
-                let members = self.members.values().map(|member| member.clock).max().unwrap_or_default();
-                members.max(self.checkpoints.furthest).max(self.committed_until()).max(self.first_clock())
-            }
-            false => Clock(self.checkpoints.furthest.max(self.first_clock()).0.saturating_add(self.checkpoints.ahead)),
+            // Everything that workers have pushed or committed is before it.
+            true => furthest.max(run.members.furthest_clock()).max(run.leases.committed_until()),
+            false => Clock(furthest.0.saturating_add(self.ahead)),
         };
-        self.checkpoints.underway =
-            Some(RunningCheckpoint { number, clock, last, location, name, written, residuals, asked: now });
-        self.say_checkpoint(out);
+        let (number, written, residuals) = (self.begun, BTreeMap::new(), BTreeMap::new());
+        let begun = RunningCheckpoint { number, clock, last, location, name, written, residuals, asked: now };
+        begun.say(run.members, out);
+        self.underway = Some(begun);
     }
 
-    fn say_checkpoint(&self, out: &mut Outbox) {
-        let Some(RunningCheckpoint { number, clock, last, location, name, residuals, .. }) = &self.checkpoints.underway
-        else {
-            return;
-        };
-        let workers = self.live_workers().map(NodeId::from).filter(|worker| !residuals.contains_key(worker));
-        for node in self.live_servers().chain(workers) {
-            let (number, clock, last, location, name) = (*number, *clock, *last, location.clone(), name.clone());
-            Self::say(node, Control::Checkpoint { number, clock, last, location, name }, out);
-        }
-    }
-
-    /// Says it again to servers that may not have heard of it, or whose answer was lost.
-    pub(super) fn ask_for_checkpoint_again(&mut self, now: Time, out: &mut Outbox) {
-        let after = self.ask_again_after();
-        // Somebody may have left who was waited for.
-        self.gather();
-        if let Some(underway) = &mut self.checkpoints.underway
-            && now.since(underway.asked) >= after
-        {
+    /// Asks again those nodes that have not answered for this long.
+    pub fn ask_again(&mut self, now: Time, after: Span, members: &Members, out: &mut Outbox) {
+        if let Some(underway) = self.underway.as_mut().filter(|underway| now.since(underway.asked) >= after) {
             underway.asked = now;
-            self.say_checkpoint(out);
+            underway.say(members, out);
         }
     }
 
-    /// A server's frontier, by its heartbeat.
-    pub(super) fn heard_frontier(&mut self, frontier: Clock) {
-        self.checkpoints.furthest = self.checkpoints.furthest.max(frontier);
+    /// A shard's frontier, as a server says.
+    pub fn hear_frontier(&mut self, frontier: Clock) {
+        self.furthest = self.furthest.max(frontier);
     }
 
-    /// A server or a worker speaks of a checkpoint.
-    pub(super) fn checkpointed(&mut self, from: NodeId, control: Control) {
-        let known = &mut self.checkpoints;
-        let Some(underway) = &mut known.underway else { return };
-        #[expect(clippy::wildcard_enum_match_arm, reason = "the dispatcher lists every message")]
-        match control {
-            Control::Missed { number, table, shard, frontier } => {
-                known.furthest = known.furthest.max(frontier);
-                // Whoever answered for the shard before may have written it.
-                if number == underway.number && !underway.written.contains_key(&(table, shard)) {
-                    known.ahead = (known.ahead * 2).min(MOST_AHEAD);
-                    let reason = format!("clock {} had passed before every server knew of it", underway.clock.0);
-                    known.ended = Some(CheckpointOutcome::Missed { reason });
-                    known.underway = None;
-                }
-            }
-            Control::Passed { number, clock } if number == underway.number => {
-                known.furthest = known.furthest.max(clock);
-                known.ahead = (known.ahead * 2).min(MOST_AHEAD);
-                let reason = format!("{from} had passed clock {} before it knew of it", underway.clock.0);
-                known.ended = Some(CheckpointOutcome::Missed { reason });
-                known.underway = None;
-            }
-            Control::Unwritten { number, reason } if number == underway.number => {
-                known.last = if underway.last { Last::Over } else { known.last };
-                known.ended = Some(CheckpointOutcome::Failed { reason: format!("{from}: {reason}") });
-                known.underway = None;
-            }
-            Control::ResidualsWritten { number, entry } if number == underway.number => {
-                underway.residuals.entry(from).or_insert(entry);
-            }
-            Control::Written { number, table, shard, entry } if number == underway.number => {
-                underway.written.entry((table, shard)).or_insert(entry);
-            }
-            _ => {}
-        }
-        self.gather();
+    fn underway_as(&mut self, number: u64) -> Option<&mut RunningCheckpoint> {
+        self.underway.as_mut().filter(|underway| underway.number == number)
     }
 
-    /// Ends the checkpoint that is under way if everything is there: every shard of every table,
-    /// and a word of every worker.
-    fn gather(&mut self) {
-        let Some(RunningCheckpoint { number, clock, last, name, written, residuals, .. }) = &self.checkpoints.underway
-        else {
-            return;
-        };
-        if !last && self.awaits_last_checkpoint() {
-            let reason = "the run has ended before it".to_owned();
-            (self.checkpoints.ended, self.checkpoints.underway) = (Some(CheckpointOutcome::Missed { reason }), None);
+    fn end(&mut self, outcome: CheckpointOutcome) {
+        self.ended = Some(outcome);
+        self.underway = None;
+    }
+
+    /// A checkpoint's clock was too near: the next lies further ahead.
+    fn miss(&mut self, reason: String) {
+        self.ahead = (self.ahead * 2).min(MOST_AHEAD);
+        self.end(CheckpointOutcome::Missed { reason });
+    }
+
+    /// A shard had passed the clock when its head heard of it.
+    pub fn shard_missed(&mut self, number: u64, shard: (TableId, ShardId), frontier: Clock) {
+        if self.underway.is_none() {
             return;
         }
-        // A table that is being made may have something of earlier clocks, too.
-        let Some(made) = self.checkpointed_tables() else { return };
-        if !self.live_workers().all(|worker| residuals.contains_key(&worker.into())) {
-            return;
+        self.hear_frontier(frontier);
+        // The head before this one may have written it.
+        if let Some(underway) = self.underway_as(number).filter(|underway| !underway.written.contains_key(&shard)) {
+            let reason = format!("clock {} had passed before every server knew of it", underway.clock.0);
+            self.miss(reason);
         }
-        let shards = self.chains.len();
-        let mut tables = Vec::new();
-        for (table, spec) in made {
-            let count = spec.shape.extent().split(shards).len() as u32;
-            let entry = |shard| written.get(&(table, ShardId(shard))).cloned();
-            let Some(entries) = (0..count).map(entry).collect::<Option<Vec<_>>>() else { return };
-            tables.push((spec, entries));
-        }
-        let ended = match self.leases_before(*clock) {
-            Some(leases) => {
-                let (residuals, shards) = (residuals.values().flatten().cloned().collect(), shards as u32);
-                let (number, clock, name) = (*number, *clock, name.clone());
-                CheckpointOutcome::Whole(WrittenCheckpoint { number, name, clock, shards, tables, leases, residuals })
-            }
-            None => {
-                let reason = format!("what was leased before clock {} is not told apart any more", clock.0);
-                CheckpointOutcome::Missed { reason }
-            }
-        };
-        if *last {
-            (self.checkpoints.last, self.touched) = (Last::Over, true);
-        }
-        (self.checkpoints.ended, self.checkpoints.underway) = (Some(ended), None);
     }
 
-    /// A server is lost when every worker has left: what it held is in no copy any more that will
-    /// be made.
-    pub(super) fn lose_last_checkpoint(&mut self, node: NodeId) {
-        if self.awaits_last_checkpoint() {
-            let reason = format!("{node} was lost before it had written what it held");
-            (self.checkpoints.ended, self.checkpoints.underway) = (Some(CheckpointOutcome::Failed { reason }), None);
-            self.checkpoints.last = Last::Over;
+    /// A worker had passed the clock when it heard of it.
+    pub fn worker_passed(&mut self, number: u64, from: NodeId, clock: Clock) {
+        if let Some(underway) = self.underway_as(number) {
+            let reason = format!("{from} had passed clock {} before it knew of it", underway.clock.0);
+            self.hear_frontier(clock);
+            self.miss(reason);
+        }
+    }
+
+    /// A node could not write what it has.
+    pub fn unwritten(&mut self, number: u64, from: NodeId, reason: &str) {
+        if let Some(underway) = self.underway_as(number) {
+            if underway.last {
+                self.last = Last::Over;
+            }
+            self.end(CheckpointOutcome::Failed { reason: format!("{from}: {reason}") });
+        }
+    }
+
+    /// A worker has written its residuals, if it had any.
+    pub fn residuals_written(&mut self, number: u64, from: NodeId, entry: Option<String>) {
+        if let Some(underway) = self.underway_as(number) {
+            underway.residuals.entry(from).or_insert(entry);
+        }
+    }
+
+    /// A server has written a shard.
+    pub fn written(&mut self, number: u64, shard: (TableId, ShardId), entry: String) {
+        if let Some(underway) = self.underway_as(number) {
+            underway.written.entry(shard).or_insert(entry);
+        }
+    }
+
+    /// Ends the checkpoint that is under way if everything is there, or if the run has ended before
+    /// it. Returns whether that was the last one of the run.
+    pub fn gather(&mut self, run: &RunView<'_>) -> bool {
+        let Some(underway) = &self.underway else { return false };
+        let last = underway.last;
+        if !last && self.awaits_last(run) {
+            self.end(CheckpointOutcome::Missed { reason: "the run has ended before it".to_owned() });
+            return false;
+        }
+        let Some(outcome) = underway.gather(run) else { return false };
+        if last {
+            self.last = Last::Over;
+        }
+        self.end(outcome);
+        last
+    }
+
+    /// A server is lost when every worker has left: no replica holds what it held, and none will.
+    pub fn lose_last(&mut self, node: NodeId, run: &RunView<'_>) {
+        if self.awaits_last(run) {
+            self.end(CheckpointOutcome::Failed {
+                reason: format!("{node} was lost before it had written what it held"),
+            });
+            self.last = Last::Over;
         }
     }
 
     /// How the checkpoint that was under way has ended, once.
-    pub fn take_checkpoint_end(&mut self) -> Option<CheckpointOutcome> {
-        self.checkpoints.ended.take()
+    pub fn take_end(&mut self) -> Option<CheckpointOutcome> {
+        self.ended.take()
+    }
+}
+
+/// What a successor has to know: what the run came from, and which numbers are used. A checkpoint
+/// under way is left out: it ends with the coordinator that publishes it.
+impl Field for Checkpoints {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.resume.put(out);
+        self.begun.put(out);
+        (self.last == Last::Over).put(out);
+    }
+
+    fn get(input: &mut Reader<'_>) -> Result<Self, WireError> {
+        let resume: Option<Resume> = Field::get(input)?;
+        let begun = Field::get(input)?;
+        let last = if bool::get(input)? { Last::Over } else { Last::Unwanted };
+        let shards = resume.as_ref().map_or(0, |resume| resume.shards);
+        saved::check(&[(begun < MOST_COUNT && shards <= MOST_SHARDS, "checkpoints without end")])?;
+        Ok(Self { resume, begun, last, ..Self::default() })
     }
 }

@@ -1,26 +1,51 @@
-//! Where shards are in the beginning, and what becomes of that when servers come, go, or hold more
-//! than they did.
+//! Placement: the chain of every shard that the next plan will name, and when shards move.
+//!
+//! Each method that may change a chain returns whether it did: then a new plan is due. Which server
+//! gets which shard is decided in `balance.rs`.
 
-use super::balance::ShardLayout;
-use super::{Coordinator, Membership, MembershipEvent};
-use types::{Chain, NodeId, PlanNumber, ShardId, TableId};
+#[cfg(test)]
+mod tests;
+
+use crate::balance::ShardLayout;
+use crate::saved::{self, MOST_NODES};
+use std::collections::{BTreeMap, BTreeSet};
+use types::{Chain, ShardId, Span, TableId, Time};
+use wire::{Field, Reader, WireError};
 
 /// Below this many bytes a server, what is held unevenly is not worth moving.
 const WORTH_MOVING: u64 = 1 << 20;
 
-impl Coordinator {
-    pub(super) fn replicas(&self) -> usize {
-        match self.membership {
-            Membership::Static => 1,
-            Membership::Elastic { replicas, .. } => replicas.max(1) as usize,
-        }
+/// The servers that are to hold shards.
+pub(crate) struct Holders {
+    /// Servers that take part and are not about to leave, in order.
+    pub staying: Vec<u32>,
+    /// How many of them are to hold each shard.
+    pub replicas: usize,
+}
+
+/// Which servers hold which shard, as the next plan will say it.
+#[derive(Default)]
+pub(crate) struct Placement {
+    chains: Vec<Chain>,
+    /// Bytes of each shard, as its head reports them.
+    bytes: Vec<u64>,
+    /// By shard and server: the tables of which that replica is backfilled, by the plan in force.
+    backfilled: BTreeMap<(u32, u32), BTreeSet<TableId>>,
+    /// When shards were last moved because servers held uneven amounts, or when the run began.
+    leveled: Time,
+    /// Whether some shard had fewer replicas than it should when that was last looked at.
+    lacks_replicas: bool,
+}
+
+impl Placement {
+    pub fn chains(&self) -> &[Chain] {
+        &self.chains
     }
 
-    /// Neighbouring shards on each server, and their replicas on the servers after it.
-    pub(super) fn first_chains(&self) -> Vec<Chain> {
-        let servers = self.size.servers;
-        let shards = self.shards();
-        let replicas = (self.replicas() as u32).min(servers);
+    /// The run begins: each server holds neighbouring shards, and the servers after it their
+    /// replicas.
+    pub fn begin(&mut self, servers: u32, shards: u32, replicas: usize) {
+        let replicas = (replicas as u32).min(servers);
         let chain = |shard: u32| {
             let head = (u64::from(shard) * u64::from(servers) / u64::from(shards)) as u32;
             Chain {
@@ -28,130 +53,137 @@ impl Coordinator {
                 backfilling: Vec::new(),
             }
         };
-        (0..shards).map(chain).collect()
+        self.chains = (0..shards).map(chain).collect();
     }
 
-    /// Servers that take part and are not about to leave, in order.
-    pub(super) fn staying(&self) -> Vec<u32> {
-        let stays = |(node, member): (&NodeId, &super::MemberRecord)| match node {
-            NodeId::Server(index) if member.takes_part() && !member.leaving => Some(*index),
-            NodeId::Server(_) | NodeId::Worker(_) | NodeId::Coordinator => None,
-        };
-        self.members.iter().filter_map(stays).collect()
-    }
-
-    /// Has something done with where shards are, which says whether that changes anything.
-    fn lay_out(&mut self, change: impl FnOnce(&mut ShardLayout<'_>) -> bool) {
-        if self.is_over() {
-            // Servers leave, each by itself, and nobody is to take their place.
-            return;
+    fn layout<'a>(&'a mut self, holders: &'a Holders) -> ShardLayout<'a> {
+        ShardLayout {
+            chains: &mut self.chains,
+            bytes: &self.bytes,
+            servers: &holders.staying,
+            replicas: holders.replicas,
         }
-        let (servers, replicas) = (self.staying(), self.replicas());
-        let mut layout = ShardLayout { chains: &mut self.chains, bytes: &self.bytes, servers: &servers, replicas };
-        self.changed |= change(&mut layout);
-        self.touched |= self.changed;
     }
 
     /// Whether every shard that a server holds has a complete replica on another server.
-    pub(super) fn has_replicas(&self, server: u32) -> bool {
+    pub fn has_replicas(&self, server: u32) -> bool {
         self.chains.iter().all(|chain| chain.replicas.iter().any(|member| *member != server))
     }
 
     /// A server is gone: the other replicas of its shards take over.
-    pub(super) fn remove_server(&mut self, server: u32) {
+    pub fn remove_server(&mut self, server: u32) {
         for chain in &mut self.chains {
             chain.replicas.retain(|member| *member != server);
             chain.backfilling.retain(|member| *member != server);
         }
-        self.untold.remove(&NodeId::Server(server));
-        // Whatever plan was on its way names somebody who is not there to adopt it.
-        self.adoption = None;
-        self.changed = true;
-        self.repair();
     }
 
-    /// Reports it when every shard has all of its replicas again.
-    fn note_replicas(&mut self) {
-        let replicas = self.replicas();
-        let whole = self.chains.iter().all(|chain| chain.replicas.len() >= replicas && chain.backfilling.is_empty());
-        if whole && !std::mem::replace(&mut self.is_whole, true) {
-            let what = format!("has its replicas: every shard is held by {replicas} servers");
-            self.events.push(MembershipEvent { node: NodeId::Coordinator, what });
+    /// A server is about to leave: nothing is backfilled on it any more.
+    pub fn stop_backfilling(&mut self, server: u32) -> bool {
+        let mut changed = false;
+        for chain in &mut self.chains {
+            let before = chain.backfilling.len();
+            chain.backfilling.retain(|member| *member != server);
+            changed |= chain.backfilling.len() < before;
         }
-        self.is_whole = whole;
+        changed
+    }
+
+    /// Whether every shard has all of its replicas again, after some lacked one.
+    pub fn is_whole_again(&mut self, replicas: usize) -> bool {
+        let lacks = |chain: &Chain| chain.replicas.len() < replicas || !chain.backfilling.is_empty();
+        let lacked = std::mem::replace(&mut self.lacks_replicas, self.chains.iter().any(lacks));
+        lacked && !self.lacks_replicas
     }
 
     /// Places new replicas where a shard has too few and there are servers that can hold them.
-    pub(super) fn repair(&mut self) {
-        self.note_replicas();
-        self.lay_out(|layout| layout.repair());
+    pub fn repair(&mut self, holders: &Holders) -> bool {
+        self.layout(holders).repair()
     }
 
     /// A server has joined: it gets its share of replicas.
-    pub(super) fn rebalance(&mut self) {
-        self.lay_out(|layout| layout.share_out());
+    pub fn share_out(&mut self, holders: &Holders) -> bool {
+        self.layout(holders).share_out()
     }
 
-    /// A server reports the bytes of the shards that it answers for. Where some servers hold far
-    /// more than others, shards are moved, but only while nothing else moves.
-    pub(super) fn heard_bytes(&mut self, shards: &[(ShardId, u64)]) {
+    /// A server reports the bytes of the shards that it answers for.
+    pub fn hear_bytes(&mut self, shards: &[(ShardId, u64)]) {
         self.bytes.resize(self.chains.len(), 0);
         for (shard, bytes) in shards {
             if let Some(known) = self.bytes.get_mut(shard.0 as usize) {
                 *known = *bytes;
             }
         }
-        let steady = self.adoption.is_none() && !self.changed && self.untold.is_empty() && self.is_settled();
-        let (servers, replicas) = (self.staying(), self.replicas());
-        let worth = self.bytes.iter().sum::<u64>() * replicas as u64 >= WORTH_MOVING * servers.len() as u64;
-        let in_time = self.now.since(self.leveled) >= self.levels_after();
-        if !steady || !worth || !in_time || self.membership == Membership::Static {
-            return;
-        }
-        self.lay_out(|layout| layout.is_uneven() && layout.share_out());
-        self.leveled = if self.changed { self.now } else { self.leveled };
     }
 
-    /// Whether no replica is being backfilled, and no node is about to leave.
-    fn is_settled(&self) -> bool {
-        self.chains.iter().all(|chain| chain.backfilling.is_empty())
-            && !self.members.values().any(|member| member.leaving && !member.gone)
+    /// Moves shards if some servers hold far more than others, and that is worth moving. Does
+    /// nothing while a replica is backfilled, nor within this long after the last time.
+    pub fn level(&mut self, now: Time, after: Span, holders: &Holders) -> bool {
+        let is_settled = self.chains.iter().all(|chain| chain.backfilling.is_empty());
+        let bytes = self.bytes.iter().sum::<u64>() * holders.replicas as u64;
+        let is_worth_it = bytes >= WORTH_MOVING * holders.staying.len() as u64;
+        if !is_settled || !is_worth_it || now.since(self.leveled) < after {
+            return false;
+        }
+        let mut layout = self.layout(holders);
+        let changed = layout.is_uneven() && layout.share_out();
+        if changed {
+            self.leveled = now;
+        }
+        changed
     }
 
     /// A replica is backfilled with one table's shard. Once it is for every table, it joins the
-    /// chain.
-    pub(super) fn backfilled(&mut self, table: TableId, shard: ShardId, server: u32, plan: PlanNumber) {
-        let shards = self.chains.len();
-        let fills = self.chains.get(shard.0 as usize).is_some_and(|chain| chain.backfilling.contains(&server));
-        if plan != self.plan.number || self.adoption.is_some() || !fills {
-            return;
+    /// chain. `tables` says how many shards each table has.
+    pub fn backfilled(
+        &mut self,
+        (table, shard, server): (TableId, ShardId, u32),
+        tables: &[(TableId, usize)],
+        holders: &Holders,
+    ) -> bool {
+        let index = shard.0 as usize;
+        if !self.chains.get(index).is_some_and(|chain| chain.backfilling.contains(&server)) {
+            return false;
         }
         let backfilled = self.backfilled.entry((shard.0, server)).or_default();
         backfilled.insert(table);
-        let tables = self.tables.values().filter(|table| table.problem.is_none()).map(|table| table.shards(shards));
-        if !tables.filter(|(_, shards)| *shards > shard.0 as usize).all(|(table, _)| backfilled.contains(&table)) {
-            return;
+        if !tables.iter().all(|(table, shards)| *shards <= index || backfilled.contains(table)) {
+            return false;
         }
-        self.complete(shard.0 as usize, server);
+        self.layout(holders).complete(index, server);
+        true
     }
 
-    fn complete(&mut self, shard: usize, server: u32) {
-        self.lay_out(|layout| {
-            layout.complete(shard, server);
-            true
-        });
-    }
-
-    /// Replicas of shards that no table has need no backfill. No table is made before the plan that
-    /// says so is adopted.
-    pub(super) fn fill_what_is_empty(&mut self) {
-        let shards = self.chains.len();
-        let first = self.tables.values().map(|table| table.shards(shards).1).max().unwrap_or(0);
-        for shard in first..shards {
+    /// Replicas of shards that no table has, from this one on, need no backfill.
+    pub fn complete_empty(&mut self, first: usize, holders: &Holders) {
+        for shard in first..self.chains.len() {
             for server in self.chains[shard].backfilling.clone() {
-                self.complete(shard, server);
+                self.layout(holders).complete(shard, server);
             }
         }
-        self.changed = false;
+    }
+
+    /// A new plan is made: backfills are reported anew, by its number.
+    pub fn forget_backfills(&mut self) {
+        self.backfilled.clear();
+    }
+}
+
+/// Whether no chain names a server that cannot be.
+pub(crate) fn names_are_small(chains: &[Chain]) -> bool {
+    let servers = |chain: &Chain| chain.replicas.iter().chain(&chain.backfilling).all(|server| *server < MOST_NODES);
+    chains.iter().all(servers)
+}
+
+/// Bytes and backfills are left out: servers report them again.
+impl Field for Placement {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.chains.put(out);
+    }
+
+    fn get(input: &mut Reader<'_>) -> Result<Self, WireError> {
+        let chains: Vec<Chain> = Field::get(input)?;
+        saved::check(&[(names_are_small(&chains), "a server without a name")])?;
+        Ok(Self { chains, ..Self::default() })
     }
 }

@@ -1,157 +1,177 @@
-//! Plans: made when somebody comes or goes, adopted by every server first, and then told to the
-//! workers.
+//! Plans: every server adopts a plan first, then it is enacted, and then workers are told.
+//!
+//! Until all servers go by a plan, no worker hears of it: so none asks a server for what that does
+//! not know. A new plan is made only when the one before is adopted.
 
-use super::{Coordinator, MemberRecord, Membership};
+#[cfg(test)]
+#[allow(clippy::wildcard_enum_match_arm, reason = "a test looks for one message among others")]
+mod tests;
+
+use crate::members::Members;
+use crate::placement::names_are_small;
+use crate::saved::{self, MOST_COUNT, MOST_NODES};
+use crate::say::say;
 use std::collections::BTreeSet;
-use types::{Clock, NodeId, Plan, PlanNumber, Source, Time, serving_lease};
-use wire::{Control, Member, Outbox};
+use types::{Chain, Clock, NodeId, Plan, PlanNumber, Span, Time};
+use wire::{Control, Field, Outbox, Reader, WireError};
 
-/// A plan on its way to the servers. Workers hear of it when all of them go by it, so that none is
-/// asked for what it does not know.
-pub(super) struct Adoption {
-    pub waiting: BTreeSet<NodeId>,
+/// A plan on its way to the servers.
+struct Adoption {
+    /// Servers that do not go by it yet.
+    waiting: BTreeSet<NodeId>,
     /// The highest frontier of any shard: where those begin who are new.
-    pub frontier: Clock,
-    /// When it was said, and whether it was said again since: then an answer does not tell how long
-    /// it took.
-    pub asked: Time,
-    pub again: bool,
+    frontier: Clock,
+    asked: Time,
+    /// Whether it was said again: then an answer does not tell how long it took.
+    again: bool,
 }
 
-impl Adoption {
-    pub fn new(waiting: BTreeSet<NodeId>, asked: Time) -> Self {
-        Self { waiting, frontier: Clock(0), asked, again: false }
-    }
+/// The plan in force or on its way, and who has yet to hear of it.
+#[derive(Default)]
+pub(crate) struct Plans {
+    /// The last that was made.
+    plan: Plan,
+    /// Whether a node has come or gone, or a shard is to move, since the plan was made.
+    is_due: bool,
+    /// Until all servers go by the plan.
+    adoption: Option<Adoption>,
+    /// Nodes that have not said that they know of the enactment.
+    untold: BTreeSet<NodeId>,
+    /// When the plan was last said again.
+    said_again: Time,
 }
 
-impl Coordinator {
+impl Plans {
     /// The plan in force.
-    #[must_use]
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    pub(super) fn members(&self) -> Vec<Member> {
-        let present = self.members.iter().filter(|(_, member)| !member.gone);
-        present.map(|(node, member)| Member { node: *node, address: member.address.clone() }).collect()
+    /// A new plan is due.
+    pub fn request(&mut self) {
+        self.is_due = true;
     }
 
-    /// Workers that count, by rank.
-    pub(super) fn seated_workers(&self) -> Vec<Option<Source>> {
-        let mut workers = Vec::new();
-        for (node, member) in &self.members {
-            let NodeId::Worker(rank) = node else { continue };
-            if workers.len() <= *rank as usize {
-                workers.resize(*rank as usize + 1, None);
-            }
-            workers[*rank as usize] =
-                (!member.gone && (member.ready || member.since.is_some())).then_some(member.source);
-        }
-        workers
+    /// Whether the next plan is to be made now: one is due, and the one before is adopted.
+    pub fn may_make(&self) -> bool {
+        self.is_due && self.adoption.is_none()
     }
 
-    /// Makes the next plan, if somebody came or went and the one before is adopted: those who
-    /// change together are one plan.
-    pub(super) fn replan(&mut self, out: &mut Outbox) {
-        if !self.begun || !self.changed || self.adoption.is_some() {
-            return;
-        }
-        (self.changed, self.touched) = (false, true);
-        self.fill_what_is_empty();
-        self.plan.number = PlanNumber(self.plan.number.0 + 1);
-        self.plan.workers = self.seated_workers();
-        self.plan.chains = self.chains.clone();
-        self.backfilled.clear();
-        let waiting: BTreeSet<NodeId> = self.live_servers().collect();
-        self.untold.clear();
-        self.adoption = Some(Adoption::new(waiting, self.now));
-        self.say_plan(out);
-        self.adopt_if_all(out);
+    /// Whether every server goes by the plan.
+    pub fn is_adopted(&self) -> bool {
+        self.adoption.is_none()
     }
 
-    /// Says the plan to whoever has not adopted it.
-    pub(super) fn say_plan(&self, out: &mut Outbox) {
-        let members = self.members();
-        let waiting = self.adoption.iter().flat_map(|adoption| &adoption.waiting).map(|node| (*node, false));
-        for (node, enacted) in waiting.chain(self.untold.iter().map(|node| (*node, true))) {
-            let (plan, members) = (self.plan.clone(), members.clone());
-            Self::say(node, Control::Adopt { plan, members, enacted }, out);
-        }
+    /// Whether every server goes by the plan, and no other is due.
+    pub fn is_steady(&self) -> bool {
+        self.adoption.is_none() && !self.is_due
     }
 
-    pub(super) fn adopted(
-        &mut self,
-        from: NodeId,
-        number: PlanNumber,
-        enacted: bool,
-        frontier: Clock,
-        out: &mut Outbox,
-    ) {
-        if number != self.plan.number {
-            return;
-        }
-        if enacted {
-            self.untold.remove(&from);
-        }
-        if let Some(adoption) = &mut self.adoption
-            && adoption.waiting.remove(&from)
-        {
-            adoption.frontier = adoption.frontier.max(frontier);
-            if !adoption.again {
-                self.answers.observe(self.now.since(adoption.asked));
-            }
-        }
-        self.heard_frontier(frontier);
-        self.adopt_if_all(out);
-    }
-
-    fn adopt_if_all(&mut self, out: &mut Outbox) {
-        let Some(adoption) = self.adoption.take_if(|adoption| adoption.waiting.is_empty()) else { return };
-        self.untold.extend(self.live_servers().collect::<Vec<_>>());
-        for (worker, source) in self.plan.live_workers().collect::<Vec<_>>() {
-            let node = NodeId::from(worker);
-            let Some(member) = self.members.get_mut(&node).filter(|member| member.source == source && !member.gone)
-            else {
-                continue;
-            };
-            match member.since {
-                Some(_) => {
-                    self.untold.insert(node);
-                }
-                None => {
-                    member.since = Some(adoption.frontier);
-                    self.present += 1;
-                    self.begin(node, out);
-                    self.tell_tables(node, out);
-                }
-            }
-        }
-        self.say_plan(out);
-        self.make_deferred(out);
-        self.repair();
-        self.replan(out);
+    /// Whether the plan is steady and every node knows of it.
+    pub fn is_known_to_all(&self) -> bool {
+        self.is_steady() && self.untold.is_empty()
     }
 
     /// Servers that have not adopted the plan.
-    pub(super) fn adopting(&self) -> Vec<NodeId> {
+    pub fn adopting(&self) -> Vec<NodeId> {
         self.adoption.iter().flat_map(|adoption| &adoption.waiting).copied().collect()
     }
 
-    /// The first plan, when everybody is there.
-    pub(super) fn begin_run(&mut self, out: &mut Outbox) {
-        self.begun = true;
-        self.present = self.size.workers as usize;
-        self.chains = self.first_chains();
-        self.plan = Plan { number: PlanNumber(1), chains: self.chains.clone(), workers: self.seated_workers() };
-        let first = self.first_clock();
-        self.members.values_mut().for_each(|member| member.since = Some(first));
-        self.members.keys().for_each(|node| self.begin(*node, out));
+    /// The first plan. It needs no adoption: nodes begin with it.
+    pub fn begin(&mut self, chains: &[Chain], members: &Members) {
+        self.plan = Plan { number: PlanNumber(1), chains: chains.to_vec(), workers: members.planned_workers() };
     }
 
-    pub(super) fn begin(&self, to: NodeId, out: &mut Outbox) {
-        let Some(clock) = self.members.get(&to).and_then(|member: &MemberRecord| member.since) else { return };
-        let (plan, members, barriers) = (self.plan.clone(), self.members(), self.passed);
-        let serving_lease = (self.membership != Membership::Static).then_some(serving_lease(self.failure_timeout));
-        Self::say(to, Control::Begin { plan, members, clock, barriers, serving_lease }, out);
+    /// The next plan, which every server is to adopt.
+    pub fn make(&mut self, now: Time, chains: &[Chain], members: &Members) {
+        let number = PlanNumber(self.plan.number.0 + 1);
+        self.plan = Plan { number, chains: chains.to_vec(), workers: members.planned_workers() };
+        self.is_due = false;
+        self.untold.clear();
+        self.await_adoption(now, members);
+    }
+
+    /// Every server is to say that it goes by the plan, whether it did before or not.
+    pub fn await_adoption(&mut self, asked: Time, members: &Members) {
+        let waiting = members.live_servers().collect();
+        self.adoption = Some(Adoption { waiting, frontier: Clock(0), asked, again: false });
+    }
+
+    /// A node goes by the plan, or knows of its enactment. Returns how long a server took to adopt
+    /// it, where that was measured.
+    pub fn adopted(&mut self, now: Time, from: NodeId, enacted: bool, frontier: Clock) -> Option<Span> {
+        if enacted {
+            self.untold.remove(&from);
+        }
+        let adoption = self.adoption.as_mut()?;
+        if !adoption.waiting.remove(&from) {
+            return None;
+        }
+        adoption.frontier = adoption.frontier.max(frontier);
+        (!adoption.again).then(|| now.since(adoption.asked))
+    }
+
+    /// Enacts the plan, once, when every server goes by it. Returns the clock where those begin who
+    /// are new in the plan.
+    pub fn enact(&mut self) -> Option<Clock> {
+        let adoption = self.adoption.take_if(|adoption| adoption.waiting.is_empty())?;
+        Some(adoption.frontier)
+    }
+
+    /// Nodes are to be told that the plan is enacted.
+    pub fn tell(&mut self, nodes: impl IntoIterator<Item = NodeId>) {
+        self.untold.extend(nodes);
+    }
+
+    /// A worker has left, or a server was released: it need not hear of the plan.
+    pub fn forget(&mut self, node: NodeId) {
+        self.untold.remove(&node);
+    }
+
+    /// A server is gone: the plan on its way, if there is one, names a server that can never adopt
+    /// it, so another is due.
+    pub fn replace_without(&mut self, server: NodeId) {
+        self.untold.remove(&server);
+        self.adoption = None;
+        self.is_due = true;
+    }
+
+    /// Says the plan to every node that has not adopted it, or does not know of its enactment.
+    pub fn say(&self, members: &Members, out: &mut Outbox) {
+        let waiting = self.adoption.iter().flat_map(|adoption| &adoption.waiting).map(|node| (*node, false));
+        let addresses = members.addresses();
+        for (node, enacted) in waiting.chain(self.untold.iter().map(|node| (*node, true))) {
+            say(node, Control::Adopt { plan: self.plan.clone(), members: addresses.clone(), enacted }, out);
+        }
+    }
+
+    /// Says the plan again after this long, and returns whether it did.
+    pub fn say_again(&mut self, now: Time, after: Span, members: &Members, out: &mut Outbox) -> bool {
+        if now.since(self.said_again) < after {
+            return false;
+        }
+        self.said_again = now;
+        self.adoption.iter_mut().for_each(|adoption| adoption.again = true);
+        self.say(members, out);
+        true
+    }
+}
+
+/// Who has adopted the plan and who was told of it is left out: all are told again.
+impl Field for Plans {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.plan.put(out);
+        self.is_due.put(out);
+    }
+
+    fn get(input: &mut Reader<'_>) -> Result<Self, WireError> {
+        let plan: Plan = Field::get(input)?;
+        let is_due = Field::get(input)?;
+        saved::check(&[
+            (names_are_small(&plan.chains), "a plan with a server without a name"),
+            (plan.workers.len() <= MOST_NODES as usize, "a plan with too many workers"),
+            (plan.number.0 < MOST_COUNT, "a count of plans without end"),
+        ])?;
+        Ok(Self { plan, is_due, ..Self::default() })
     }
 }

@@ -1,18 +1,29 @@
-//! Which tables exist: made on all servers before any worker hears of them.
+//! Tables: every server makes a table before any worker hears of it.
+//!
+//! A table that is asked for while a plan is on its way waits until that plan is adopted: the plan
+//! may give shards that no table has to servers that did not backfill them.
 
-use super::Coordinator;
+#[cfg(test)]
+#[allow(clippy::wildcard_enum_match_arm, reason = "a test looks for one message among others")]
+mod tests;
+
+use crate::checkpoints::Checkpoints;
+use crate::members::Members;
+use crate::saved::{self, get_map, put_map};
+use crate::say::say;
 use std::collections::{BTreeMap, BTreeSet};
-use types::{NodeId, TableId, TableSpec, Time};
+use types::{Clock, NodeId, Span, TableId, TableSpec, Time};
 use wire::{Control, Field, Outbox, Reader, WireError};
 
-pub(super) struct Table {
+/// One table, and which nodes have yet to answer for it.
+struct Table {
     id: TableId,
     spec: TableSpec,
     /// What servers are told of it.
     adding: Control,
     /// Servers that have not answered yet.
     pending: BTreeSet<NodeId>,
-    pub(super) problem: Option<String>,
+    problem: Option<String>,
     askers: BTreeSet<NodeId>,
     /// Workers that have not said that they know of it: the frontier counts all of them, whether
     /// they use it or not.
@@ -20,6 +31,194 @@ pub(super) struct Table {
     asked: Time,
     /// Whether it was asked for again: then an answer does not tell how long it took.
     again: bool,
+}
+
+impl Table {
+    /// Whether every server holds its shards of it.
+    fn is_made(&self) -> bool {
+        self.pending.is_empty() && self.problem.is_none()
+    }
+
+    fn tell(&self, node: NodeId, out: &mut Outbox) {
+        say(node, Control::AddTable { table: self.id, spec: self.spec.clone() }, out);
+    }
+
+    fn tell_untold(&self, out: &mut Outbox) {
+        if self.is_made() {
+            self.untold.iter().for_each(|worker| self.tell(*worker, out));
+        }
+    }
+
+    fn answer_askers(&mut self, out: &mut Outbox) {
+        if !self.pending.is_empty() {
+            return;
+        }
+        for asker in std::mem::take(&mut self.askers) {
+            let name = self.spec.name.clone();
+            let answer = match &self.problem {
+                None => Control::TableMade { table: self.id, name },
+                Some(problem) => Control::TableRefused { name, problem: problem.clone() },
+            };
+            say(asker, answer, out);
+        }
+    }
+
+    /// How many shards it has, in a run of so many.
+    fn shards(&self, of: usize) -> usize {
+        self.spec.shape.extent().split(of).len()
+    }
+}
+
+/// The tables that there are, or will be, by name.
+#[derive(Default)]
+pub(crate) struct Tables {
+    tables: BTreeMap<String, Table>,
+    /// Tables that are asked for while a plan is on its way, and by whom.
+    deferred: Vec<(NodeId, TableSpec)>,
+}
+
+impl Tables {
+    /// A worker asks for a table. It is made if `may_make`, and asked for again otherwise by
+    /// [`take_deferred`](Self::take_deferred).
+    pub fn ask(
+        &mut self,
+        now: Time,
+        (from, spec): (NodeId, TableSpec),
+        may_make: bool,
+        members: &Members,
+        checkpoints: &Checkpoints,
+        out: &mut Outbox,
+    ) {
+        let name = spec.name.clone();
+        if let Err(error) = codec::check_spec(&spec) {
+            return say(from, Control::TableRefused { name, problem: error.to_string() }, out);
+        }
+        if !may_make && !self.tables.contains_key(&name) {
+            if !self.deferred.contains(&(from, spec.clone())) {
+                self.deferred.push((from, spec));
+            }
+            return;
+        }
+        let id = TableId(self.tables.len() as u32);
+        let adding = match checkpoints.adding(id, &spec) {
+            Ok(adding) => adding,
+            Err(problem) => return say(from, Control::TableRefused { name, problem }, out),
+        };
+        let table = self.tables.entry(name.clone()).or_insert_with(|| {
+            members.live_servers().for_each(|server| say(server, adding.clone(), out));
+            Table {
+                id,
+                adding,
+                spec: spec.clone(),
+                pending: members.live_servers().collect(),
+                problem: None,
+                askers: BTreeSet::new(),
+                untold: members.live_workers().map(NodeId::from).collect(),
+                asked: now,
+                again: false,
+            }
+        });
+        if let Some(difference) = table.spec.difference(&spec) {
+            let problem = format!("two specs for one name '{name}': {difference}; use the same spec in every worker");
+            return say(from, Control::TableRefused { name, problem }, out);
+        }
+        table.askers.insert(from);
+        table.answer_askers(out);
+    }
+
+    /// Tables that were asked for while a plan was on its way, and by whom.
+    pub fn take_deferred(&mut self) -> Vec<(NodeId, TableSpec)> {
+        std::mem::take(&mut self.deferred)
+    }
+
+    /// A node answers that it knows of a table, or why it cannot hold it. Returns how long a server
+    /// took to make it, where that was measured.
+    pub fn added(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        id: TableId,
+        problem: Option<String>,
+        out: &mut Outbox,
+    ) -> Option<Span> {
+        let table = self.tables.values_mut().find(|table| table.id == id)?;
+        if table.untold.remove(&from) || !table.pending.remove(&from) {
+            return None;
+        }
+        table.problem = table.problem.take().or(problem.map(|problem| format!("{from}: {problem}")));
+        table.tell_untold(out);
+        table.answer_askers(out);
+        // A table that is restored is read first, and that may take long.
+        let is_measured = !table.again && matches!(table.adding, Control::AddTable { .. });
+        is_measured.then(|| now.since(table.asked))
+    }
+
+    /// A node that came later hears of every table: a worker ends its clocks for it, a server may
+    /// have to hold some of it.
+    pub fn introduce(&mut self, node: NodeId, out: &mut Outbox) {
+        for table in self.tables.values_mut() {
+            table.untold.insert(node);
+            if table.is_made() {
+                table.tell(node, out);
+            }
+        }
+    }
+
+    /// A node is gone: no table waits for it.
+    pub fn forget(&mut self, node: NodeId, out: &mut Outbox) {
+        for table in self.tables.values_mut() {
+            table.untold.remove(&node);
+            table.askers.remove(&node);
+            if table.pending.remove(&node) {
+                table.tell_untold(out);
+            }
+            table.answer_askers(out);
+        }
+    }
+
+    /// Says again what servers and workers have not answered for this long.
+    pub fn ask_again(&mut self, now: Time, after: Span, out: &mut Outbox) {
+        for table in self.tables.values_mut().filter(|table| now.since(table.asked) >= after) {
+            table.asked = now;
+            table.again = true;
+            table.pending.iter().for_each(|server| say(*server, table.adding.clone(), out));
+            table.tell_untold(out);
+        }
+    }
+
+    /// What no server has answered is asked again counting from this time.
+    pub fn take_over(&mut self, now: Time) {
+        self.tables.values_mut().for_each(|table| table.asked = now);
+    }
+
+    /// The tables that checkpoints keep, in the order in which they were made; none while a table
+    /// is being made.
+    pub fn checkpointed(&self) -> Option<Vec<(TableId, TableSpec)>> {
+        let good = || self.tables.values().filter(|table| table.problem.is_none());
+        if !good().all(Table::is_made) {
+            return None;
+        }
+        let kept = good().filter(|table| table.spec.is_checkpointed());
+        let mut kept: Vec<_> = kept.map(|table| (table.id, table.spec.clone())).collect();
+        kept.sort_by_key(|(id, _)| *id);
+        Some(kept)
+    }
+
+    /// Tables that can be, and how many shards each has in a run of so many.
+    pub fn shards(&self, of: usize) -> impl Iterator<Item = (TableId, usize)> + '_ {
+        let good = self.tables.values().filter(|table| table.problem.is_none());
+        good.map(move |table| (table.id, table.shards(of)))
+    }
+
+    /// The shards of a run of so many that any table has: those before this one.
+    pub fn most_shards(&self, of: usize) -> usize {
+        self.tables.values().map(|table| table.shards(of)).max().unwrap_or(0)
+    }
+
+    /// Each table's name with its frontier, where servers have said so.
+    pub fn frontiers(&self, by_id: &BTreeMap<TableId, Clock>) -> Vec<(String, Option<Clock>)> {
+        self.tables.iter().map(|(name, table)| (name.clone(), by_id.get(&table.id).copied())).collect()
+    }
 }
 
 impl Field for Table {
@@ -50,179 +249,21 @@ impl Field for Table {
     }
 }
 
-impl Table {
-    /// A node is gone: it is not waited for.
-    fn forget(&mut self, node: NodeId) {
-        self.untold.remove(&node);
-        self.askers.remove(&node);
-        self.pending.remove(&node);
+/// Deferred requests are left out: workers ask again.
+impl Field for Tables {
+    fn put(&self, out: &mut Vec<u8>) {
+        put_map(&self.tables, out);
     }
 
-    /// It was asked for at this time.
-    pub fn asked_at(&mut self, now: Time) {
-        self.asked = now;
-    }
-
-    /// What is taken for granted of tables: that each has a number and a name of its own, and can
-    /// be made.
-    pub fn all_make_sense(tables: &BTreeMap<String, Self>) -> Result<(), &'static str> {
+    fn get(input: &mut Reader<'_>) -> Result<Self, WireError> {
+        let tables: BTreeMap<String, Table> = get_map(input)?;
         let ids: BTreeSet<TableId> = tables.values().map(|table| table.id).collect();
-        if ids != (0..tables.len() as u32).map(TableId).collect() {
-            return Err("tables that are not numbered one by one");
-        }
         let can_be =
-            |(name, table): (&String, &Self)| *name == table.spec.name && codec::check_spec(&table.spec).is_ok();
-        if tables.iter().all(can_be) { Ok(()) } else { Err("a table that cannot be") }
-    }
-
-    /// Its number.
-    pub fn id(&self) -> TableId {
-        self.id
-    }
-
-    /// Its number, and how many shards it has of so many.
-    pub fn shards(&self, of: usize) -> (TableId, usize) {
-        (self.id, self.spec.shape.extent().split(of).len())
-    }
-}
-
-impl Coordinator {
-    pub(super) fn make_table(&mut self, now: Time, from: NodeId, spec: TableSpec, out: &mut Outbox) {
-        let name = spec.name.clone();
-        if let Err(error) = codec::check_spec(&spec) {
-            return Self::say(from, Control::TableRefused { name, problem: error.to_string() }, out);
-        }
-        if self.adoption.is_some() && !self.tables.contains_key(&name) {
-            // Shards that no table has are given to whoever is to have them, by that plan: they
-            // must stay empty until it is adopted.
-            if !self.deferred.contains(&(from, spec.clone())) {
-                self.deferred.push((from, spec));
-            }
-            return;
-        }
-        let id = TableId(self.tables.len() as u32);
-        let adding = match self.adding(id, &spec) {
-            Ok(adding) => adding,
-            Err(problem) => return Self::say(from, Control::TableRefused { name, problem }, out),
-        };
-        let servers: BTreeSet<NodeId> = self.live_servers().collect();
-        let workers = self.live_workers().map(NodeId::from).collect();
-        let table = self.tables.entry(name.clone()).or_insert_with(|| {
-            for server in &servers {
-                Self::say(*server, adding.clone(), out);
-            }
-            Table {
-                id,
-                adding,
-                spec: spec.clone(),
-                pending: servers,
-                problem: None,
-                askers: BTreeSet::new(),
-                untold: workers,
-                asked: now,
-                again: false,
-            }
-        });
-        if let Some(difference) = table.spec.difference(&spec) {
-            let problem = format!("two specs for one name '{name}': {difference}; use the same spec in every worker");
-            return Self::say(from, Control::TableRefused { name, problem }, out);
-        }
-        table.askers.insert(from);
-        Self::answer_askers(&name, table, out);
-    }
-
-    pub(super) fn table_added(&mut self, from: NodeId, id: TableId, problem: Option<String>, out: &mut Outbox) {
-        let Some((name, table)) = self.tables.iter_mut().find(|(_, table)| table.id == id) else { return };
-        if table.untold.remove(&from) || !table.pending.remove(&from) {
-            return;
-        }
-        // One that is restored is read first, however long that takes.
-        if !table.again && matches!(table.adding, Control::AddTable { .. }) {
-            self.answers.observe(self.now.since(table.asked));
-        }
-        table.problem = table.problem.take().or(problem.map(|problem| format!("{from}: {problem}")));
-        if table.pending.is_empty() && table.problem.is_none() {
-            Self::tell_workers(table, out);
-        }
-        Self::answer_askers(name, table, out);
-    }
-
-    /// The tables that there are, in the order in which they were made; none while one is being
-    /// made.
-    pub(super) fn made_tables(&self) -> Option<Vec<(TableId, TableSpec)>> {
-        let tables = self.tables.values().filter(|table| table.problem.is_none());
-        let mut made = Vec::new();
-        for table in tables {
-            if !table.pending.is_empty() {
-                return None;
-            }
-            made.push((table.id, table.spec.clone()));
-        }
-        made.sort_by_key(|(id, _)| *id);
-        Some(made)
-    }
-
-    /// Makes the tables that were asked for while a plan was on its way.
-    pub(super) fn make_deferred(&mut self, out: &mut Outbox) {
-        for (from, spec) in std::mem::take(&mut self.deferred) {
-            self.make_table(self.now, from, spec, out);
-        }
-    }
-
-    /// A node that came later hears of every table: a worker ends its clocks for it, a server may
-    /// have to hold some of it.
-    pub(super) fn tell_tables(&mut self, worker: NodeId, out: &mut Outbox) {
-        for table in self.tables.values_mut() {
-            table.untold.insert(worker);
-            if table.pending.is_empty() && table.problem.is_none() {
-                Self::say(worker, Control::AddTable { table: table.id, spec: table.spec.clone() }, out);
-            }
-        }
-    }
-
-    /// A node is gone: no table waits for it.
-    pub(super) fn forget_at_tables(&mut self, node: NodeId, out: &mut Outbox) {
-        for (name, table) in &mut self.tables {
-            let waited = table.pending.contains(&node);
-            table.forget(node);
-            if waited && table.pending.is_empty() && table.problem.is_none() {
-                Self::tell_workers(table, out);
-            }
-            Self::answer_askers(name, table, out);
-        }
-    }
-
-    fn tell_workers(table: &Table, out: &mut Outbox) {
-        for worker in &table.untold {
-            Self::say(*worker, Control::AddTable { table: table.id, spec: table.spec.clone() }, out);
-        }
-    }
-
-    fn answer_askers(name: &str, table: &mut Table, out: &mut Outbox) {
-        if !table.pending.is_empty() {
-            return;
-        }
-        for asker in std::mem::take(&mut table.askers) {
-            let name = name.to_owned();
-            let answer = match &table.problem {
-                None => Control::TableMade { table: table.id, name },
-                Some(problem) => Control::TableRefused { name, problem: problem.clone() },
-            };
-            Self::say(asker, answer, out);
-        }
-    }
-
-    /// Says again what servers and workers have not answered.
-    pub(super) fn ask_servers_again(&mut self, now: Time, out: &mut Outbox) {
-        let after = self.ask_again_after();
-        for table in self.tables.values_mut().filter(|table| now.since(table.asked) >= after) {
-            (table.asked, table.again) = (now, true);
-            for server in &table.pending {
-                Self::say(*server, table.adding.clone(), out);
-            }
-            if table.pending.is_empty() && table.problem.is_none() {
-                Self::tell_workers(table, out);
-            }
-        }
+            |(name, table): (&String, &Table)| *name == table.spec.name && codec::check_spec(&table.spec).is_ok();
+        saved::check(&[
+            (ids == (0..tables.len() as u32).map(TableId).collect(), "tables that are not numbered one by one"),
+            (tables.iter().all(can_be), "a table that cannot be"),
+        ])?;
+        Ok(Self { tables, deferred: Vec::new() })
     }
 }

@@ -1,88 +1,114 @@
-//! How long the coordinator waits for what: everything follows from one setting, the failure
-//! timeout, and from what was measured.
+//! How long the coordinator waits for what. Every wait follows from the failure timeout, a setting,
+//! and from measurements.
 
-use super::{Coordinator, Membership};
 use types::{Measured, NodeId, Span};
 use wire::Timeout;
 
-/// What was not answered is asked again after this long at most, and before anything was measured.
-pub(super) const ASK_AGAIN_AFTER: Span = Span::from_millis(500);
+/// The longest time before the coordinator asks again for an answer, and the time while nothing is
+/// measured.
+pub(crate) const ASK_AGAIN_AFTER: Span = Span::from_millis(500);
 
-/// Clocks that were measured before they say how long a worker takes: the first may be its
+/// Clocks that must be measured before they say how long a worker takes: the first may be its
 /// preparations.
 const ENOUGH_CLOCKS: u64 = 8;
-/// A waiting worker is told whom it waits for after this long, unless those take longer for a
-/// clock.
-pub(super) const NOTICE_AFTER: Span = Span::from_secs(3);
+/// A waiting worker is told whom it waits for after this long, unless the slowest worker takes
+/// longer for a clock.
+pub(crate) const NOTICE_AFTER: Span = Span::from_secs(3);
 
-impl Coordinator {
+/// The failure timeout, and how long nodes take to answer.
+pub(crate) struct Timeouts {
+    /// A node that is silent for this long is lost.
+    failure_timeout: Span,
+    is_elastic: bool,
+    /// How long nodes take to answer.
+    answers: Measured,
+}
+
+impl Timeouts {
+    pub fn new(failure_timeout: Span, is_elastic: bool) -> Self {
+        Self { failure_timeout, is_elastic, answers: Measured::default() }
+    }
+
+    pub fn failure_timeout(&self) -> Span {
+        self.failure_timeout
+    }
+
+    /// A node took this long to answer.
+    pub fn observe_answer(&mut self, took: Span) {
+        self.answers.observe(took);
+    }
+
     /// A waiting worker is told whom it waits for after this long, and again each time it has
-    /// passed: when whoever takes longest for a clock is late. With it, how long that one takes.
-    pub(super) fn notice_after(&self) -> (Span, Option<Measured>) {
+    /// passed: when the slowest of the workers is late. `steps` is how long workers take for a
+    /// clock. With it, the measurement that decided.
+    pub fn notice_after(&self, steps: impl Iterator<Item = Measured>) -> (Span, Option<Measured>) {
         let least = NOTICE_AFTER.min(self.finding());
         let most = least.max(Span(self.failure_timeout.0.saturating_mul(10)));
-        let steps = self.live_workers().filter_map(|worker| self.members.get(&worker.into())?.report.step);
         let slowest = steps.filter(|step| step.count >= ENOUGH_CLOCKS).max_by_key(|step| step.limit(least, most));
         (slowest.map_or(least, |step| step.limit(least, most)), slowest)
     }
 
-    /// What was not answered is asked again after this long: when an answer is late, by how long
-    /// answers take.
-    pub(super) fn ask_again_after(&self) -> Span {
+    /// The coordinator asks again after this long: when an answer is late, by how long answers
+    /// take.
+    pub fn ask_again_after(&self) -> Span {
         let most = ASK_AGAIN_AFTER.min(Span(self.failure_timeout.0 / 4));
         self.answers.limit(Span(most.0 / 10), most)
     }
 
     /// How long nodes may take to find a new coordinator, which they may look for elsewhere first.
     /// Their failure timeouts begin after it.
-    #[must_use]
     pub fn finding(&self) -> Span {
         Span((self.failure_timeout.0 / 2).saturating_mul(3))
     }
 
     /// A node that is silent for this long is given up. For a server, that is once its
     /// serving lease has surely ended, with a margin for clocks that run apart.
-    pub(super) fn promotion_delay(&self, node: NodeId) -> Span {
+    pub fn promotion_delay(&self, node: NodeId) -> Span {
         match node {
-            NodeId::Server(_) if self.membership != Membership::Static => types::promotion_delay(self.failure_timeout),
+            NodeId::Server(_) if self.is_elastic => types::promotion_delay(self.failure_timeout),
             NodeId::Server(_) | NodeId::Worker(_) | NodeId::Coordinator => self.failure_timeout,
         }
     }
 
+    /// How long the serving lease of a server is, where others could take over its shards.
+    pub fn serving_lease(&self) -> Option<Span> {
+        self.is_elastic.then(|| types::serving_lease(self.failure_timeout))
+    }
+
     /// How long a server that was told to leave waits for another to join, where fewer servers than
     /// replicas would be left.
-    pub(super) fn waits_for_others(&self) -> Span {
+    pub fn waits_for_others(&self) -> Span {
         Span(self.failure_timeout.0.saturating_mul(4))
     }
 
-    /// What servers have come to hold unevenly is moved, but not more often than this: tables that
-    /// are being backfilled grow here first, and then there.
-    pub(super) fn levels_after(&self) -> Span {
+    /// The least time between two rounds of moving shards because servers hold uneven amounts:
+    /// tables that are being backfilled grow in the old place first, and then in the new one.
+    pub fn levels_after(&self) -> Span {
         Span(self.failure_timeout.0.saturating_mul(10))
     }
 
     /// All of them, for people.
-    pub(super) fn timeouts(&self) -> Vec<Timeout> {
+    pub fn list(&self, steps: impl Iterator<Item = Measured>) -> Vec<Timeout> {
         let given = |what: &str, value: Span, why: &str| Timeout::new(what, value, why, None);
         let measured = (self.answers.count > 0).then_some(self.answers);
         let asks = "mean and four deviations of the time in which nodes answer, within a fortieth and a quarter of the failure timeout and 0.5 s";
         let mut all = vec![Timeout::new("the coordinator asks again", self.ask_again_after(), asks, measured)];
-        let (notice, slowest) = self.notice_after();
+        let (notice, slowest) = self.notice_after(steps);
         let why = "mean and four deviations of the clocks of the worker whose take longest, within 3 s (or 1.5 failure timeouts) and ten failure timeouts";
         all.push(Timeout::new("a worker that waits is told for whom", notice, why, slowest));
-        if self.membership == Membership::Static {
+        let Some(serving_lease) = self.serving_lease() else {
             all.push(given(
                 "a silent node is lost, and the run with it",
                 self.failure_timeout,
                 "the failure timeout, a setting",
             ));
             return all;
-        }
+        };
         all.extend([
             given("a silent worker is done without", self.failure_timeout, "the failure timeout, a setting"),
             given(
                 "a server stops answering after its last heartbeat that was answered",
-                types::serving_lease(self.failure_timeout),
+                serving_lease,
                 "the serving lease: four fifths of the failure timeout, never measured, because others rely on it",
             ),
             given(
@@ -99,5 +125,56 @@ impl Coordinator {
             ),
         ]);
         all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Span = Span::from_secs(1);
+
+    #[test]
+    fn only_a_server_that_others_can_replace_is_given_up_later_than_the_failure_timeout() {
+        let quarter_more = Span(SECOND.0 / 4 * 5);
+        let cases = [
+            (true, NodeId::Server(3), quarter_more),
+            (true, NodeId::Worker(3), SECOND),
+            (false, NodeId::Server(3), SECOND),
+            (false, NodeId::Worker(3), SECOND),
+        ];
+        for (is_elastic, node, delay) in cases {
+            let timeouts = Timeouts::new(SECOND, is_elastic);
+            assert_eq!(timeouts.promotion_delay(node), delay, "{node}, elastic: {is_elastic}");
+            assert_eq!(timeouts.serving_lease().is_some(), is_elastic);
+        }
+    }
+
+    #[test]
+    fn asking_again_follows_the_answers_within_bounds() {
+        let mut timeouts = Timeouts::new(SECOND, true);
+        let quarter = Span(SECOND.0 / 4);
+        assert_eq!(timeouts.ask_again_after(), quarter, "nothing is measured");
+        (0..50).for_each(|_| timeouts.observe_answer(Span(1)));
+        assert_eq!(timeouts.ask_again_after(), Span(quarter.0 / 10));
+        (0..50).for_each(|_| timeouts.observe_answer(SECOND));
+        assert_eq!(timeouts.ask_again_after(), quarter);
+    }
+
+    #[test]
+    fn notices_follow_the_slowest_worker_once_it_is_measured_enough() {
+        let timeouts = Timeouts::new(Span::from_secs(4), true);
+        let step = |seconds: u64, count: u64| {
+            let mut step = Measured::default();
+            (0..count).for_each(|_| step.observe(Span::from_secs(seconds)));
+            step
+        };
+        // (seconds and count of each worker's clocks; after how long waiting workers are told)
+        let cases: [(&[(u64, u64)], u64); 4] =
+            [(&[], 3), (&[(1, 50)], 3), (&[(1, 50), (9, 7)], 3), (&[(1, 50), (100, 50)], 40)];
+        for (steps, seconds) in cases {
+            let (after, _) = timeouts.notice_after(steps.iter().map(|(seconds, count)| step(*seconds, *count)));
+            assert_eq!(after, Span::from_secs(seconds), "{steps:?}");
+        }
     }
 }

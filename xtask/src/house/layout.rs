@@ -11,7 +11,7 @@ const EXHAUSTIVE: [&str; 17] = [
     "crates/cli/src/train/setting.rs",
     "crates/cli/src/train/value.rs",
     "crates/coordinator/src/input.rs",
-    "crates/coordinator/src/lib.rs",
+    "crates/coordinator/src/coordinator.rs",
     "crates/node/src/lib.rs",
     "crates/shard/src/input.rs",
     "crates/shard/src/server.rs",

@@ -1,335 +1,96 @@
-use super::super::{Membership, RunSize};
 use super::*;
-use types::Span;
-use wire::{Frame, Message, NodeRole};
+use crate::members::tests::begun;
+use lease::{OrderIndex, WorkReport};
+use types::WorkerId;
+use wire::Control;
 
 const SERVER: NodeId = NodeId::Server(0);
-const ONE: NodeId = NodeId::Worker(0);
-const TWO: NodeId = NodeId::Worker(1);
-const FAILURE_TIMEOUT: Span = Span::from_secs(2);
-
-struct Bench {
-    coordinator: Coordinator,
-    sources: BTreeMap<NodeId, Source>,
-    now: Time,
-}
 
 fn terms() -> LeaseTerms {
     let (epochs, shuffle, per_clock, fingerprint) = (1, None, 4, 7);
     LeaseTerms { ranges: 4, epochs, shuffle, per_clock, fingerprint, input: "numbers".into() }
 }
 
-impl Bench {
-    /// A run of one server and two workers, in which nodes come and go, and a data set of four
-    /// leases.
-    fn new() -> Self {
-        let mut bench = Self::begun(None);
-        for node in [ONE, TWO] {
-            let opened = bench.say(node, Control::OpenLeases { name: "train".into(), terms: terms() });
-            assert_eq!(opened, [(node, Control::LeasesOpened { name: "train".into(), set: Ok(0) })]);
+#[test]
+fn a_data_set_is_opened_by_its_name_and_always_by_the_same_terms() {
+    let other = LeaseTerms { fingerprint: 8, input: "letters".into(), ..terms() };
+    let slower = LeaseTerms { per_clock: 2, ..terms() };
+    let impossible = LeaseTerms { per_clock: 0, ..terms() };
+    // (name, terms; its number or a word of the refusal)
+    let cases = [
+        ("a", terms(), Ok(0)),
+        ("b", other.clone(), Ok(1)),
+        ("a", terms(), Ok(0)),
+        ("a", other, Err("others read numbers, and this worker reads letters")),
+        ("a", slower, Err("others lease it by")),
+        ("c", impossible, Err("numbers: ")),
+        ("c", terms(), Ok(2)),
+    ];
+    let mut leases = Leases::default();
+    for (name, terms, expected) in cases {
+        match (leases.open(name, terms), expected) {
+            (Ok(number), Ok(expected)) => assert_eq!(number, expected, "{name}"),
+            (Err(refusal), Err(words)) => assert!(refusal.contains(words), "{name}: {refusal}"),
+            (found, expected) => panic!("{name}: {found:?}, and not {expected:?}"),
         }
-        bench
-    }
-
-    /// Such a run, which goes on from a checkpoint.
-    fn resumed(resume: crate::Resume) -> Self {
-        Self::begun(Some(resume))
-    }
-
-    fn begun(resume: Option<crate::Resume>) -> Self {
-        let open = Membership::Elastic { replicas: 1, shards_per_server: 1 };
-        let mut coordinator = Coordinator::new(RunSize { servers: 1, workers: 2 }, open, FAILURE_TIMEOUT);
-        resume.into_iter().for_each(|resume| coordinator.resume(resume));
-        let mut bench = Self { coordinator, sources: BTreeMap::new(), now: Time(0) };
-        for (token, (node, role)) in
-            [(SERVER, NodeRole::Server), (ONE, NodeRole::Worker), (TWO, NodeRole::Worker)].iter().enumerate()
-        {
-            let join = Control::Join {
-                role: *role,
-                address: String::new(),
-                token: token as u64,
-                place: None,
-                job: String::new(),
-            };
-            for (_, control) in bench.say(*node, join) {
-                if let Control::Welcome { node, source, .. } = control {
-                    bench.sources.insert(node, source);
-                }
-            }
-        }
-        [SERVER, ONE, TWO].into_iter().for_each(|node| drop(bench.say(node, Control::Heartbeat)));
-        bench
-    }
-
-    /// What a node says at clock 5, and what is said to that.
-    fn say(&mut self, from: NodeId, control: Control) -> Vec<(NodeId, Control)> {
-        let mut head = Head::plain(from, NodeId::Coordinator);
-        (head.source, head.clock) = (self.sources.get(&from).copied().unwrap_or_default(), Clock(5));
-        let mut out = Outbox::new();
-        self.coordinator.handle(self.now, Frame { head, message: Message::Control(control) }, &mut out);
-        said(&mut out)
-    }
-
-    fn ask(&mut self, from: NodeId, number: u64, wanted: u64) -> Vec<(NodeId, Control)> {
-        self.say(from, Control::AskLeases { set: 0, number, wanted })
-    }
-
-    fn commit(&mut self, from: NodeId, lease: u64) -> Vec<(NodeId, Control)> {
-        let (clock, examples, busy) = (Clock(5), 10, Span(10));
-        self.say(from, Control::CommitLease { set: 0, lease, clock, examples, busy })
-    }
-
-    /// A node is silent for so long that it is given up.
-    fn lose(&mut self, silent: NodeId) -> Vec<(NodeId, Control)> {
-        self.now = self.now + FAILURE_TIMEOUT;
-        let others = [SERVER, ONE, TWO].into_iter().filter(|node| *node != silent);
-        others.for_each(|node| drop(self.say(node, Control::Heartbeat)));
-        self.tick(Span(1))
-    }
-
-    fn tick(&mut self, after: Span) -> Vec<(NodeId, Control)> {
-        self.now = self.now + after;
-        let mut out = Outbox::new();
-        self.coordinator.tick(self.now, &mut out);
-        said(&mut out)
     }
 }
 
+fn head(rank: u32, clock: u64) -> Head {
+    let head = Head::plain(NodeId::Worker(rank), NodeId::Coordinator);
+    Head { source: Source(u64::from(rank) + 2), clock: Clock(clock), ..head }
+}
+
 fn said(out: &mut Outbox) -> Vec<(NodeId, Control)> {
-    let control = |frame: Frame| match frame.message {
-        Message::Control(control) => Some((frame.head.to, control)),
+    let control = |frame: wire::Frame| match frame.message {
+        wire::Message::Control(control) => Some((frame.head.to, control)),
         _ => None,
     };
     out.drain().filter_map(control).collect()
 }
 
-fn leased(to: NodeId, number: u64, leases: &[u64]) -> (NodeId, Control) {
-    (to, Control::Leased { set: 0, number, leases: leases.to_vec(), share: 4 })
-}
-
 #[test]
-fn an_answer_that_was_lost_is_given_again_and_nothing_more() {
-    let mut bench = Bench::new();
-    assert_eq!(bench.ask(ONE, 1, 2), [leased(ONE, 1, &[0, 1])]);
-    assert_eq!(bench.ask(ONE, 1, 2), [leased(ONE, 1, &[0, 1])]);
-    assert_eq!(bench.ask(TWO, 1, 1), [leased(TWO, 1, &[2])]);
-    assert_eq!(bench.ask(ONE, 2, 1), [leased(ONE, 2, &[0, 1, 3])], "those that it knows of, too");
-    assert_eq!(bench.ask(ONE, 1, 1), [], "an old question");
-}
-
-#[test]
-fn the_leases_of_a_worker_that_is_lost_go_to_who_waits() {
-    let mut bench = Bench::new();
-    bench.ask(ONE, 1, 2);
-    bench.ask(TWO, 1, 1);
-    bench.ask(TWO, 2, 1);
-    for lease in [2, 3] {
-        let committed = Control::LeaseCommitted { set: 0, lease, problem: None };
-        assert!(bench.commit(TWO, lease).contains(&(TWO, committed)));
-    }
-    let waits = bench.ask(TWO, 3, 2);
-    let (set, number, clock) = (0, 3, Clock(5));
-    assert_eq!(waits, [(TWO, Control::LeasesAwaited { set, number, clock, on: Vec::new() })]);
-    let said = bench.lose(ONE);
-    assert!(said.contains(&leased(TWO, 3, &[0, 1])), "{said:?}");
-    let late = bench.commit(ONE, 0);
-    assert!(matches!(late[..], [(ONE, Control::Lost { .. })]), "{late:?}");
-    bench.commit(TWO, 0);
-    bench.commit(TWO, 1);
-    let over = Control::LeasesOver { set, number: 4, clock: Clock(6) };
-    assert_eq!(bench.ask(TWO, 4, 2), [(TWO, over)], "after the clock of the last commit");
-}
-
-#[test]
-fn who_waits_long_is_told_for_whom() {
-    let mut bench = Bench::new();
-    bench.ask(ONE, 1, 4);
-    bench.ask(TWO, 1, 4);
-    bench.commit(TWO, 2);
-    bench.commit(TWO, 3);
-    bench.ask(TWO, 2, 4);
-    [SERVER, ONE, TWO].into_iter().for_each(|node| drop(bench.say(node, Control::Heartbeat)));
-    bench.tick(Span::from_secs(1));
-    for _ in 0..3 {
-        [SERVER, ONE, TWO].into_iter().for_each(|node| drop(bench.say(node, Control::Heartbeat)));
-        let said = bench.tick(Span::from_secs(1));
-        let named = |control: &Control| matches!(control, Control::LeasesAwaited { on, .. } if *on == [WorkerId(0)]);
-        if said.iter().any(|(to, control)| *to == TWO && named(control)) {
-            return;
-        }
-    }
-    panic!("it is told nothing");
-}
-
-#[test]
-fn servers_forget_one_place_at_a_time_and_only_when_all_go_by_a_plan_without_the_lost() {
-    let mut bench = Bench::new();
-    bench.ask(ONE, 1, 1);
-    bench.ask(TWO, 1, 1);
-    let forget = |through| {
-        let (set, ranges, shuffle, clock) = (0, 4, None, Clock(6));
-        (SERVER, Control::ForgetLeases { set, ranges, shuffle, through, clock })
+fn servers_are_told_what_to_forget_in_steady_times_alone() {
+    let (members, mut leases, mut out) = (begun(1, 2), Leases::default(), Outbox::new());
+    let number = leases.open("a", terms()).expect("terms that can be");
+    let view = |is_steady| LeaseView { now: Time(0), members: &members, is_steady, checkpoint: None };
+    let set = leases.spoken_of(number, &head(0, 3), &members, &mut out).expect("it was opened");
+    set.ask(Time(0), &head(0, 3), 1, 2, &mut out);
+    let forgets = |out: &mut Outbox| {
+        let is_forget = |(_, control): &(NodeId, Control)| matches!(control, Control::ForgetLeases { .. });
+        said(out).iter().filter(|said| is_forget(said)).count()
     };
-    let is_forget = |(_, control): &(NodeId, Control)| matches!(control, Control::ForgetLeases { .. });
-    assert!(!bench.commit(TWO, 1).iter().any(is_forget), "lease 0 stands before it");
-    assert!(bench.commit(ONE, 0).contains(&forget(2)));
-    bench.ask(TWO, 2, 1);
-    assert!(!bench.commit(TWO, 2).iter().any(is_forget), "the server has not answered");
-    assert!(bench.tick(crate::timeouts::ASK_AGAIN_AFTER).contains(&forget(2)), "and is asked again");
-    assert_eq!(bench.say(SERVER, Control::LeasesForgotten { set: 0, through: 2 }), [forget(3)]);
-    bench.say(SERVER, Control::LeasesForgotten { set: 0, through: 3 });
-    // One has lease 3 and is lost; two learns from it. Until the server goes by a plan without one,
-    // that may still push of it.
-    bench.ask(ONE, 2, 1);
-    let lost = bench.lose(ONE);
-    assert!(lost.iter().any(|(to, control)| *to == SERVER && matches!(control, Control::Adopt { .. })), "{lost:?}");
-    bench.ask(TWO, 3, 1);
-    assert!(!bench.commit(TWO, 3).iter().any(is_forget));
-    let plan = bench.coordinator.plan().number;
-    bench.say(SERVER, Control::Adopted { plan, enacted: false, frontier: Clock(0) });
-    assert!(bench.tick(Span(1)).contains(&forget(4)));
-}
-
-#[test]
-fn a_coordinator_that_takes_over_knows_what_is_leased() {
-    let mut bench = Bench::new();
-    bench.ask(ONE, 1, 2);
-    bench.commit(ONE, 0);
-    let mut bytes = Vec::new();
-    bench.coordinator.put_leases(&mut bytes);
-    for length in 0..bytes.len() {
-        assert!(bench.coordinator.get_leases(&mut Reader(&bytes[..length]), Time(0)).is_err());
+    // (the lease that is committed, whether times are steady, how often a server is told)
+    for (lease, is_steady, told) in [(0, false, 0), (1, true, 1)] {
+        let work = WorkReport { examples: 1, busy: Span(1) };
+        set.commit(&view(is_steady), &head(0, 3), (lease, Clock(3)), work, &mut out);
+        assert_eq!(forgets(&mut out), told, "lease {lease}");
     }
-    bench.coordinator.get_leases(&mut Reader(&bytes), Time(0)).expect("as written");
-    assert_eq!(bench.ask(ONE, 1, 1), [leased(ONE, 1, &[1, 2])], "what it held, of which it may not know, and one more");
+    assert!(!leases.tick(&view(true), Span(10), Span(10), &mut out), "the server has not answered");
+    let set = leases.spoken_of(number, &head(0, 3), &members, &mut out).expect("it was opened");
+    set.server_forgot(&view(true), SERVER, OrderIndex(1), &mut out);
+    assert!(!leases.tick(&view(true), Span(10), Span(10), &mut out), "it speaks of an earlier place");
+    leases.sets[0].server_forgot(&view(true), SERVER, OrderIndex(2), &mut out);
+    assert_eq!(forgets(&mut out), 0, "there is nothing more to forget");
 }
 
-impl Bench {
-    /// Makes a table, and begins a checkpoint at clock 7.
-    fn begin_checkpoint(&mut self) {
-        let spec = types::TableSpec::dense("t", 4, 1);
-        self.say(ONE, Control::MakeTable { spec });
-        self.say(SERVER, Control::TableAdded { table: types::TableId(0), problem: None });
-        self.say(SERVER, Control::Heartbeat);
-        assert!(self.coordinator.may_checkpoint());
-        let mut out = Outbox::new();
-        self.coordinator.checkpoint(self.now, "place".into(), "one".into(), &mut out);
-        assert_eq!(self.coordinator.checkpoint_underway(), Some(Clock(7)));
+#[test]
+fn a_worker_that_waits_follows_the_furthest_and_gets_what_another_gives_back() {
+    let (members, mut leases, mut out) = (begun(1, 2), Leases::default(), Outbox::new());
+    let set = leases.open("a", terms()).expect("terms that can be");
+    for (rank, wanted) in [(0, 4), (1, 1)] {
+        let known = leases.spoken_of(set, &head(rank, 3), &members, &mut out).expect("it was opened");
+        known.ask(Time(0), &head(rank, 3), 1, wanted, &mut out);
     }
-
-    /// The server has written its shard, and that was all. Which leases of the first data set are
-    /// done?
-    fn end_checkpoint(&mut self) -> crate::WrittenCheckpoint {
-        for worker in [ONE, TWO] {
-            self.say(worker, Control::ResidualsWritten { number: 1, entry: None });
-        }
-        let (table, shard) = (types::TableId(0), types::ShardId(0));
-        self.say(SERVER, Control::Written { number: 1, table, shard, entry: String::new() });
-        match self.coordinator.take_checkpoint_end() {
-            Some(crate::CheckpointOutcome::Whole(gathered)) => gathered,
-            other => panic!("{other:?} is no checkpoint"),
-        }
-    }
-
-    fn commit_at(&mut self, from: NodeId, lease: u64, clock: u64) {
-        let (clock, examples, busy) = (Clock(clock), 10, Span(10));
-        self.say(from, Control::CommitLease { set: 0, lease, clock, examples, busy });
-    }
-}
-
-#[test]
-fn a_checkpoint_calls_done_what_was_committed_before_its_clock_whatever_servers_have_forgotten_since() {
-    let mut bench = Bench::new();
-    bench.ask(ONE, 1, 4);
-    bench.begin_checkpoint();
-    bench.commit_at(ONE, 0, 6);
-    bench.say(SERVER, Control::LeasesForgotten { set: 0, through: 1 });
-    bench.commit_at(ONE, 1, 9);
-    bench.say(SERVER, Control::LeasesForgotten { set: 0, through: 2 });
-    let gathered = bench.end_checkpoint();
-    let done = gathered.leases[0].done();
-    assert_eq!((0..4).filter(|lease| done.contains(*lease)).collect::<Vec<_>>(), [0], "1 was committed in clock 9");
-}
-
-#[test]
-fn a_run_that_goes_on_knows_its_data_sets_by_their_numbers_and_may_read_more_of_the_same() {
-    let mut bench = Bench::new();
-    let other = LeaseTerms { fingerprint: 8, input: "letters".into(), ..terms() };
-    bench.say(ONE, Control::OpenLeases { name: "test".into(), terms: other.clone() });
-    bench.ask(ONE, 1, 2);
-    bench.begin_checkpoint();
-    bench.commit_at(ONE, 1, 6);
-    let crate::WrittenCheckpoint { name, clock, shards, tables, leases, .. } = bench.end_checkpoint();
-    let tables = tables.into_iter().map(|(spec, _)| spec).collect();
-    let resume = crate::Resume { location: "place".into(), name, clock, shards, tables, leases };
-
-    let mut next = Bench::resumed(resume);
-    let opened = |next: &mut Bench, name: &str, terms: &LeaseTerms| {
-        let terms = terms.clone();
-        match next.say(ONE, Control::OpenLeases { name: name.into(), terms }).remove(0).1 {
-            Control::LeasesOpened { set, .. } => set,
-            other => panic!("{other:?}"),
-        }
-    };
-    assert_eq!(opened(&mut next, "more", &terms()), Ok(2), "those of the checkpoint have their numbers");
-    assert_eq!(opened(&mut next, "test", &other), Ok(1));
-    let wrong = opened(&mut next, "train", &other).expect_err("other files");
-    assert!(wrong.contains("a run that read numbers, and this worker reads letters"), "{wrong}");
-    let fewer = opened(&mut next, "train", &LeaseTerms { ranges: 2, ..terms() }).expect_err("cut otherwise");
-    assert!(fewer.contains("was cut into 4 ranges in order, and is now cut into 2"), "{fewer}");
-    let memory = next.coordinator.memory();
-    let open = Membership::Elastic { replicas: 1, shards_per_server: 1 };
-    let recalled = Coordinator::recall(next.now, &memory, RunSize { servers: 1, workers: 2 }, open, FAILURE_TIMEOUT);
-    next.coordinator = recalled.expect("its own memory");
-    assert_eq!(opened(&mut next, "train", &LeaseTerms { epochs: 2, ..terms() }), Ok(0));
-    let granted = [leased(ONE, 1, &[0, 2, 3, 4])];
-    assert_eq!(next.ask(ONE, 1, 4), granted, "lease 1 is done, and a second epoch follows the first");
-}
-
-#[test]
-fn a_data_set_that_is_ended_early_is_over_when_nobody_holds_leases_any_more() {
-    let mut bench = Bench::new();
-    bench.ask(ONE, 1, 1);
-    bench.ask(TWO, 1, 1);
-    let (set, clock) = (0, Clock(5));
-    let end = Control::EndLeases { set };
-    let said = bench.say(ONE, end.clone());
-    assert!([ONE, TWO].iter().all(|worker| said.contains(&(*worker, end.clone()))), "{said:?}");
-    assert!(!bench.say(ONE, end.clone()).contains(&(TWO, end.clone())), "it is told once, and again when it learns on");
-    assert!(bench.say(TWO, Control::Learning { set }).contains(&(TWO, end.clone())));
-    // What one has given back is granted to nobody; it hears the end when two is through, too.
-    let ended = |to, number| (to, Control::LeasesEnded { set, number, clock });
-    assert!(!bench.ask(ONE, 2, 1).contains(&ended(ONE, 2)));
-    assert!(bench.say(TWO, end).contains(&ended(ONE, 2)));
-    assert_eq!(bench.ask(TWO, 2, 1), [ended(TWO, 2)]);
-    assert_eq!(bench.ask(TWO, 2, 1), [ended(TWO, 2)], "said again where it was missed");
-}
-
-#[test]
-fn what_was_all_committed_before_it_was_ended_is_over_like_any_other() {
-    let mut bench = Bench::new();
-    bench.ask(ONE, 1, 4);
-    bench.ask(ONE, 2, 4);
-    (0..4).for_each(|lease| drop(bench.commit(ONE, lease)));
-    bench.say(ONE, Control::EndLeases { set: 0 });
-    let over = Control::LeasesOver { set: 0, number: 3, clock: Clock(6) };
-    assert_eq!(bench.ask(ONE, 3, 1), [(ONE, over)]);
-}
-
-#[test]
-fn what_a_run_keeps_books_by_is_begun_anew_under_its_number() {
-    let mut bench = Bench::new();
-    bench.say(ONE, Control::OpenLeases { name: ".once".into(), terms: terms() });
-    let ask = Control::AskLeases { set: 1, number: 1, wanted: 4 };
-    bench.say(ONE, ask);
-    bench.begin_checkpoint();
-    let (set, clock, examples, busy) = (1, Clock(6), 10, Span(10));
-    (0..4).for_each(|lease| drop(bench.say(ONE, Control::CommitLease { set, lease, clock, examples, busy })));
-    let crate::WrittenCheckpoint { name, clock, shards, tables, leases, .. } = bench.end_checkpoint();
-    assert!(!leases[1].done().contains(0));
-    let tables = tables.into_iter().map(|(spec, _)| spec).collect();
-    let mut next = Bench::resumed(crate::Resume { location: "place".into(), name, clock, shards, tables, leases });
-    let other = LeaseTerms { fingerprint: 8, ranges: 1, ..terms() };
-    let opened = next.say(ONE, Control::OpenLeases { name: ".once".into(), terms: other }).remove(0).1;
-    assert!(matches!(opened, Control::LeasesOpened { set: Ok(1), .. }), "{opened:?}");
+    out.drain().for_each(drop);
+    leases.spoken_of(set, &head(0, 4), &members, &mut out);
+    let awaited = |clock, on| (NodeId::Worker(1), Control::LeasesAwaited { set, number: 1, clock: Clock(clock), on });
+    assert_eq!(said(&mut out), [awaited(4, Vec::new())]);
+    let view = LeaseView { now: Time(10), members: &members, is_steady: true, checkpoint: None };
+    leases.tick(&view, Span(10), Span(10), &mut out);
+    assert_eq!(said(&mut out), [awaited(4, vec![WorkerId(0)])]);
+    leases.give_back(Time(11), head(0, 4).source, &mut out);
+    let is_lease =
+        |(to, control): &(NodeId, Control)| *to == NodeId::Worker(1) && matches!(control, Control::Leased { .. });
+    assert!(said(&mut out).iter().any(is_lease));
 }

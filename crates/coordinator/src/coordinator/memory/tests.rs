@@ -1,7 +1,7 @@
-use super::super::tests::{join, said};
+use super::super::tests::{join, said, source};
 use super::*;
 use proptest::prelude::*;
-use types::{Clock, PlanNumber, TableId, TableSpec};
+use types::{Clock, NodeId, PlanNumber, Source, TableId, TableSpec};
 use wire::{Control, Frame, Head, Message, NodeRole, Outbox};
 
 const SIZE: RunSize = RunSize { servers: 2, workers: 2 };
@@ -24,15 +24,11 @@ fn begun() -> Coordinator {
     coordinator
 }
 
-fn source(coordinator: &Coordinator, node: NodeId) -> Source {
-    coordinator.members.get(&node).map_or(Source(0), |member| member.source)
-}
-
 /// One thing that a random node says, or a while that passes.
 fn step(coordinator: &mut Coordinator, now: &mut Time, (what, who, number): (u8, u8, u64)) {
     *now = *now + Span::from_millis(number % 700);
     let node = if who % 2 == 0 { NodeId::Server(who as u32 / 2 % 4) } else { NodeId::Worker(who as u32 / 2 % 4) };
-    let (plan, frontier) = (PlanNumber(coordinator.plan.number.0 - number % 2), Clock(number));
+    let (plan, frontier) = (PlanNumber(coordinator.plan().number.0 - number % 2), Clock(number));
     let role = if who % 2 == 0 { NodeRole::Server } else { NodeRole::Worker };
     let control = match what % 11 {
         0 => return coordinator.tick(*now, &mut Outbox::new()),
@@ -45,7 +41,7 @@ fn step(coordinator: &mut Coordinator, now: &mut Time, (what, who, number): (u8,
         },
         2 => Control::MakeTable { spec: TableSpec::sparse(["t", "u"][number as usize % 2], 1) },
         3 => Control::TableAdded { table: TableId(number as u32 % 3), problem: None },
-        4 => Control::Barrier { number: coordinator.passed + number % 3 },
+        4 => Control::Barrier { number: coordinator.barriers.passed() + number % 3 },
         5 | 6 => Control::Adopted { plan, enacted: number % 3 == 0, frontier },
         7 if number % 8 == 0 => Control::Bye,
         8 if number % 8 == 0 => Control::Fail { reason: "it is tired".to_owned() },
@@ -67,7 +63,7 @@ proptest! {
             before.clone_from(&memory);
             let recalled = recall(now, &memory).expect("its own");
             prop_assert_eq!(&recalled.memory(), &memory);
-            prop_assert_eq!(recalled.present, coordinator.present);
+            prop_assert_eq!(recalled.members.present(), coordinator.members.present());
             prop_assert_eq!(recalled.is_finished(), coordinator.is_finished());
         }
     }
@@ -116,7 +112,7 @@ fn a_successor_says_the_plan_again_and_those_who_go_by_it_confirm() {
     assert_eq!(*coordinator.plan(), *begun().plan());
     let told = ticked(&mut coordinator, later);
     let servers = [NodeId::Server(0), NodeId::Server(1)];
-    let number = coordinator.plan.number;
+    let number = coordinator.plan().number;
     let is_plan = |(_, control): &(NodeId, Control)| matches!(control, Control::Adopt { enacted: false, .. });
     assert!(told.iter().all(is_plan), "{told:?}");
     assert_eq!(told.iter().map(|(node, _)| *node).collect::<Vec<_>>(), servers);
@@ -128,7 +124,7 @@ fn a_successor_says_the_plan_again_and_those_who_go_by_it_confirm() {
     }
     let is_enacted = |control: &Control| matches!(control, Control::Adopt { enacted: true, .. });
     assert_eq!(enacted.iter().filter(|control| is_enacted(control)).count(), 4, "{enacted:?}");
-    assert_eq!(coordinator.plan.number, number, "nobody came or went");
+    assert_eq!(coordinator.plan().number, number, "nobody came or went");
 }
 
 #[test]
@@ -144,7 +140,7 @@ fn a_successor_gives_up_nobody_before_every_lease_of_its_predecessor_has_ended()
     assert_eq!(coordinator.take_events(), []);
     ticked(&mut coordinator, found + Span(FAILURE_TIMEOUT.0 / 4 * 5 + 1));
     assert!(coordinator.take_events().iter().any(|news| news.node == NodeId::Server(0)));
-    assert_eq!(coordinator.plan.servers(), [1]);
+    assert_eq!(coordinator.plan().servers(), [1]);
 }
 
 #[test]

@@ -1,7 +1,11 @@
-use super::barrier::NAMED;
-use super::timeouts::NOTICE_AFTER;
+//! The machine as a whole: rules that several parts keep together.
+
+mod leases;
+
 use super::*;
-use types::{Source, TableSpec};
+use crate::barriers::NAMED;
+use crate::timeouts::NOTICE_AFTER;
+use types::{Source, WorkerId};
 use wire::NodeRole;
 
 #[test]
@@ -86,7 +90,7 @@ fn who_takes_much_longer_than_most_is_slow() {
             let report = wire::NodeReport { step: Some(measured), ..Default::default() };
             said(&mut coordinator, Time(0), *node, *source, Control::Report { report: Box::new(report) });
         }
-        let found: Vec<u32> = coordinator.status(Time(0)).slow.into_iter().map(|worker| worker.0).collect();
+        let found: Vec<u32> = coordinator.status().slow.into_iter().map(|worker| worker.0).collect();
         assert_eq!(found, slow, "{steps:?}");
     }
 }
@@ -111,6 +115,11 @@ pub(super) fn controls(out: &mut Outbox) -> Vec<Control> {
         _ => None,
     };
     out.drain().filter_map(control).collect()
+}
+
+/// The incarnation that has a node's place.
+pub(super) fn source(coordinator: &Coordinator, node: NodeId) -> Source {
+    coordinator.members.source(node).unwrap_or_default()
 }
 
 /// Joins as a worker; the name and the source given, if there is a place.
@@ -150,7 +159,7 @@ fn no_two_incarnations_share_a_source() {
     assert!(begins(said(&mut coordinator, much_later, name, new, Control::Heartbeat)));
     assert_eq!(coordinator.plan().workers, [Some(new), Some(other)]);
     assert!(said(&mut coordinator, much_later, name, old, Control::Bye).is_empty());
-    assert!(!coordinator.members[&name].gone);
+    assert!(coordinator.members.is_there(name));
 }
 
 #[test]
@@ -167,7 +176,8 @@ fn nobody_leaves_a_run_or_waits_in_it_before_it_has_begun() {
             assert!(answers.is_empty(), "{answers:?}");
         }
     }
-    assert_eq!(coordinator.live(), 1);
+    assert!(!coordinator.has_begun());
+    assert_eq!(coordinator.members.present(), 0);
 }
 
 /// A run of one server and this many workers that has begun.
@@ -189,7 +199,7 @@ fn what_is_said_of_a_barrier_grows_with_the_workers_and_not_with_their_square() 
     let mut coordinator = begun(workers);
     for rank in 0..workers / 2 {
         let node = NodeId::Worker(rank);
-        let source = coordinator.members[&node].source;
+        let source = source(&coordinator, node);
         assert!(said(&mut coordinator, Time(0), node, source, Control::Barrier { number: 1 }).is_empty());
     }
     let mut out = Outbox::new();
@@ -206,13 +216,12 @@ fn who_is_waited_for_is_no_news_while_it_takes_as_long_as_it_always_does() {
     let mut step = types::Measured::default();
     (0..100).for_each(|_| step.observe(Span::from_secs(8)));
     let report = Box::new(wire::NodeReport { step: Some(step), ..Default::default() });
-    let source = |coordinator: &Coordinator, rank| coordinator.members[&NodeId::Worker(rank)].source;
-    let (first, second) = (source(&coordinator, 0), source(&coordinator, 1));
+    let [first, second] = [0, 1].map(|rank| source(&coordinator, NodeId::Worker(rank)));
     said(&mut coordinator, Time(0), NodeId::Worker(1), second, Control::Report { report });
     said(&mut coordinator, Time(0), NodeId::Worker(0), first, Control::Barrier { number: 1 });
     let mut told_at = |seconds| {
         let mut out = Outbox::new();
-        coordinator.notice_barrier(Time(0) + Span::from_secs(seconds), &mut out);
+        coordinator.tick(Time(0) + Span::from_secs(seconds), &mut out);
         controls(&mut out).len()
     };
     assert_eq!([3, 7, 9, 12, 18].map(&mut told_at), [0, 0, 1, 0, 1]);
@@ -222,7 +231,7 @@ fn who_is_waited_for_is_no_news_while_it_takes_as_long_as_it_always_does() {
 fn a_barrier_counts_those_who_have_not_left() {
     let mut coordinator = begun(3);
     let mut say = |rank: u32, control: Control| {
-        let source = coordinator.members[&NodeId::Worker(rank)].source;
+        let source = source(&coordinator, NodeId::Worker(rank));
         let said = said(&mut coordinator, Time(0), NodeId::Worker(rank), source, control);
         said.iter().filter(|said| matches!(said, Control::BarrierPassed { .. })).count()
     };
@@ -268,9 +277,8 @@ fn a_place_whose_node_fell_silent_before_the_run_began_is_free_again() {
 fn a_clock_that_is_set_back_gives_nobody_up() {
     let mut coordinator = begun(1);
     let second = |seconds| Time(0) + Span::from_secs(seconds);
-    let members: Vec<(NodeId, Source)> =
-        coordinator.members.iter().map(|(node, member)| (*node, member.source)).collect();
-    for (node, source) in members {
+    for node in coordinator.everybody() {
+        let source = source(&coordinator, node);
         said(&mut coordinator, second(5_000), node, source, Control::Heartbeat);
     }
     for (now, lost) in [(1, false), (4_000, false), (5_999, false), (6_001, true)] {

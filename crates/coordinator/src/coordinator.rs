@@ -1,0 +1,436 @@
+//! The coordinator machine: takes frames and time, hands each message to the part that it concerns,
+//! and routes what the part decides to the others.
+//!
+//! This file is what arrives: [`Coordinator::handle`], the match over every message, and
+//! [`Coordinator::tick`]. What takes several parts has a file each: a node comes (`joining.rs`), a
+//! node goes (`departures.rs`), shards move and plans are made and enacted (`layout.rs`), and what
+//! a successor goes on from (`memory.rs`).
+
+#![deny(clippy::wildcard_enum_match_arm)]
+
+mod departures;
+mod joining;
+mod layout;
+mod memory;
+#[cfg(test)]
+#[allow(clippy::wildcard_enum_match_arm, reason = "a test looks for one message among others")]
+mod tests;
+
+use crate::barriers::Barriers;
+use crate::checkpoints::{CheckpointOutcome, Checkpoints, Resume, RunView};
+use crate::leases::{DataSet, LeaseView, Leases};
+use crate::members::{Hearing, JoinRequest, Members};
+use crate::placement::Placement;
+use crate::plans::Plans;
+use crate::say::say;
+use crate::settings::{Membership, Settings};
+use crate::tables::Tables;
+use crate::timeouts::Timeouts;
+use lease::{OrderIndex, WorkReport};
+pub use memory::RecallError;
+use types::{NodeId, Plan, RunSize, Span, TableSpec, Time};
+use wire::{Control, Frame, Head, Message, Outbox, Status};
+
+/// Something that people want to know of who comes and goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MembershipEvent {
+    /// Whom it is about.
+    pub node: NodeId,
+    /// In words.
+    pub what: String,
+}
+
+/// Keeps membership, plans, tables, barriers, checkpoints and data leases.
+pub struct Coordinator {
+    settings: Settings,
+    timeouts: Timeouts,
+    members: Members,
+    plans: Plans,
+    placement: Placement,
+    tables: Tables,
+    barriers: Barriers,
+    checkpoints: Checkpoints,
+    leases: Leases,
+    now: Time,
+    /// The first node that was lost, and how that was noticed: the run cannot go on.
+    lost: Option<(NodeId, String)>,
+    events: Vec<MembershipEvent>,
+    /// Whether the memory may have changed since that was last asked.
+    touched: bool,
+}
+
+/// What a shell asks and tells.
+impl Coordinator {
+    /// Waits for a run of this size.
+    #[must_use]
+    pub fn new(size: RunSize, membership: Membership, failure_timeout: Span) -> Self {
+        let settings = Settings::new(size, membership);
+        Self {
+            timeouts: Timeouts::new(failure_timeout, settings.is_elastic()),
+            settings,
+            members: Members::default(),
+            plans: Plans::default(),
+            placement: Placement::default(),
+            tables: Tables::default(),
+            barriers: Barriers::default(),
+            checkpoints: Checkpoints::default(),
+            leases: Leases::default(),
+            now: Time(0),
+            lost: None,
+            events: Vec::new(),
+            touched: true,
+        }
+    }
+
+    /// Of a job: a node that was started for another is turned away.
+    #[must_use]
+    pub fn of_job(mut self, job: &str) -> Self {
+        self.settings = self.settings.of_job(job);
+        self
+    }
+
+    /// The run goes on from a checkpoint. To be said before any node joins.
+    pub fn resume(&mut self, resume: Resume) {
+        self.touched = true;
+        self.leases.resume(&resume.leases, resume.clock);
+        self.checkpoints.resume(resume);
+    }
+
+    /// The first node that was lost, and how that was noticed.
+    #[must_use]
+    pub fn lost(&self) -> Option<(NodeId, &str)> {
+        self.lost.as_ref().map(|(node, reason)| (*node, reason.as_str()))
+    }
+
+    /// Whether everybody has said goodbye.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.members.is_finished()
+    }
+
+    /// Whether everybody has joined.
+    #[must_use]
+    pub fn has_begun(&self) -> bool {
+        self.members.has_begun()
+    }
+
+    /// Whether every worker has left, or the run is lost.
+    #[must_use]
+    pub fn is_ending(&self) -> bool {
+        self.members.is_over() || self.lost.is_some()
+    }
+
+    /// Who has not joined yet, in words, for people who wait for the run to begin.
+    #[must_use]
+    pub fn missing(&self) -> Option<String> {
+        self.members.missing(self.settings.size())
+    }
+
+    /// Who came and went since this was last asked.
+    pub fn take_events(&mut self) -> Vec<MembershipEvent> {
+        std::mem::take(&mut self.events)
+    }
+
+    /// Whether [`memory`](Self::memory) may say something else than when this was last asked: most
+    /// of what arrives says only that a node lives, and needs no new memory.
+    pub fn take_touched(&mut self) -> bool {
+        std::mem::take(&mut self.touched)
+    }
+
+    /// The plan in force.
+    #[must_use]
+    pub fn plan(&self) -> &Plan {
+        self.plans.plan()
+    }
+
+    /// Whether a frame's sender has a place in the run, rather than asks for one, or only how the
+    /// run stands.
+    #[must_use]
+    pub fn knows(&self, frame: &Frame) -> bool {
+        self.members.knows(frame)
+    }
+
+    /// Where a node listens, of those that are there.
+    #[must_use]
+    pub fn address(&self, node: NodeId) -> Option<&str> {
+        self.members.address(node)
+    }
+
+    /// Everybody who is there, or is about to be.
+    #[must_use]
+    pub fn everybody(&self) -> Vec<NodeId> {
+        self.members.everybody()
+    }
+
+    /// How long nodes may take to find a new coordinator, which they may look for elsewhere first.
+    /// Their failure timeouts begin after it.
+    #[must_use]
+    pub fn finding(&self) -> Span {
+        self.timeouts.finding()
+    }
+
+    /// Whether a checkpoint would make sense now: workers work on tables, or the last one is waited
+    /// for, and none is under way.
+    #[must_use]
+    pub fn may_checkpoint(&self) -> bool {
+        // The last clock is known when every server has said how far it is.
+        self.has_begun() && self.plans.is_adopted() && self.checkpoints.may_begin(&self.run_view())
+    }
+
+    /// Whether the end of the run waits for a last checkpoint, which has yet to be written. One
+    /// that is wanted is told so in the beginning, and that it is not if it cannot be begun.
+    pub fn last_checkpoint(&mut self, wanted: bool) {
+        self.touched = true;
+        self.checkpoints.want_last(wanted);
+    }
+
+    /// Whether every worker has left, and servers stay for the last checkpoint alone.
+    #[must_use]
+    pub fn awaits_last_checkpoint(&self) -> bool {
+        self.checkpoints.awaits_last(&self.run_view())
+    }
+
+    /// Whether a checkpoint is under way.
+    #[must_use]
+    pub fn is_checkpointing(&self) -> bool {
+        self.checkpoints.underway().is_some()
+    }
+
+    /// Decides at which clock a checkpoint is made, which was begun in a store under a name, and
+    /// tells the servers.
+    pub fn checkpoint(&mut self, now: Time, location: String, name: String, out: &mut Outbox) {
+        self.touched = true;
+        self.with_checkpoints(|checkpoints, run| checkpoints.begin(now, (location, name), run, out));
+    }
+
+    /// How the checkpoint that was under way has ended, once.
+    pub fn take_checkpoint_end(&mut self) -> Option<CheckpointOutcome> {
+        self.checkpoints.take_end()
+    }
+}
+
+/// What arrives.
+impl Coordinator {
+    /// Takes what arrived.
+    pub fn handle(&mut self, now: Time, frame: Frame, out: &mut Outbox) {
+        let head = frame.head;
+        let Message::Control(control) = frame.message else { return };
+        self.now = now;
+        match self.members.hear(&head, now) {
+            Hearing::Accepted => {}
+            Hearing::Replaced => return,
+            Hearing::Expelled(reason) => return say(head.from, Control::Lost { node: head.from, reason }, out),
+        }
+        // Signs of life are most of what arrives, and seldom change the memory. Where one does, the
+        // code that takes it notes that.
+        self.touched |= !matches!(control, Control::Heartbeat | Control::AskStatus | Control::Report { .. });
+        let precedes_the_run = matches!(
+            control,
+            Control::Join { .. }
+                | Control::AskStatus
+                | Control::Heartbeat
+                | Control::Report { .. }
+                | Control::Fail { .. }
+        );
+        // A node that says anything else before the run begins is not one of this run's: its place
+        // may yet be given to another process.
+        if precedes_the_run || self.has_begun() {
+            self.dispatch(&head, control, out);
+        }
+        self.replan(out);
+        self.release(out);
+    }
+
+    fn dispatch(&mut self, head: &Head, control: Control, out: &mut Outbox) {
+        let from = head.from;
+        match control {
+            // Membership.
+            Control::Join { role, address, token, place, job } => {
+                self.join(from, &job, JoinRequest { role, place, address, token }, out);
+            }
+            Control::Heartbeat => self.heartbeat(head, out),
+            Control::Report { report } => self.report(from, *report),
+            Control::AskStatus => say(from, Control::Status { status: Box::new(self.status()) }, out),
+            Control::Bye => self.bye(from, out),
+            Control::Retire => self.retire(from, out),
+            // A problem that stops one worker's program would stop the others', too.
+            Control::Fail { reason } => self.declare_lost(from, format!("it could not go on: {reason}"), out),
+            // Plans and placement.
+            Control::Adopted { plan, enacted, frontier } => self.adopted(from, (plan, enacted), frontier, out),
+            Control::Backfilled { table, shard, server, plan } => {
+                if plan == self.plan().number && self.plans.is_adopted() {
+                    let tables: Vec<_> = self.tables.shards(self.placement.chains().len()).collect();
+                    self.lay_out(|placement, holders| placement.backfilled((table, shard, server), &tables, holders));
+                }
+            }
+            // Tables and barriers.
+            Control::MakeTable { spec } => self.make_table(from, spec, out),
+            Control::TableAdded { table, problem } => {
+                if let Some(took) = self.tables.added(self.now, from, table, problem, out) {
+                    self.timeouts.observe_answer(took);
+                }
+            }
+            Control::Barrier { number } => self.barriers.reach(self.now, from, number, &self.members, out),
+            // Checkpoints.
+            Control::Missed { number, table, shard, frontier } => {
+                self.checkpointed(|checkpoints| checkpoints.shard_missed(number, (table, shard), frontier));
+            }
+            Control::Passed { number, clock } => {
+                self.checkpointed(|checkpoints| checkpoints.worker_passed(number, from, clock));
+            }
+            Control::Unwritten { number, reason } => {
+                self.checkpointed(|checkpoints| checkpoints.unwritten(number, from, &reason));
+            }
+            Control::ResidualsWritten { number, entry } => {
+                self.checkpointed(|checkpoints| checkpoints.residuals_written(number, from, entry));
+            }
+            Control::Written { number, table, shard, entry } => {
+                self.checkpointed(|checkpoints| checkpoints.written(number, (table, shard), entry));
+            }
+            // Data leases.
+            Control::OpenLeases { name, terms } => {
+                if self.members.is_there(from) {
+                    let set = self.leases.open(&name, terms);
+                    say(from, Control::LeasesOpened { name, set }, out);
+                }
+            }
+            Control::AskLeases { set, number, wanted } => {
+                self.with_data_set(set, head, out, |set, view, out| set.ask(view.now, head, number, wanted, out));
+            }
+            Control::CommitLease { set, lease, clock, examples, busy } => {
+                let work = WorkReport { examples, busy };
+                self.with_data_set(set, head, out, |set, view, out| set.commit(view, head, (lease, clock), work, out));
+            }
+            Control::EndLeases { set } => {
+                self.with_data_set(set, head, out, |set, view, out| set.end(view, head.source, out));
+            }
+            Control::Learning { set } => {
+                self.with_data_set(set, head, out, |set, _, out| set.learning(from, out));
+            }
+            Control::LeasesForgotten { set, through } => {
+                let through = OrderIndex(through);
+                self.with_data_set(set, head, out, |set, view, out| set.server_forgot(view, from, through, out));
+            }
+            // What a coordinator says itself.
+            Control::Welcome { .. }
+            | Control::JoinRefused { .. }
+            | Control::Begin { .. }
+            | Control::Adopt { .. }
+            | Control::AddTable { .. }
+            | Control::TableMade { .. }
+            | Control::TableRefused { .. }
+            | Control::BarrierPassed { .. }
+            | Control::BarrierWaiting { .. }
+            | Control::Lost { .. }
+            | Control::Finish
+            | Control::Follow { .. }
+            | Control::Status { .. }
+            | Control::Checkpoint { .. }
+            | Control::Restore { .. }
+            | Control::LeasesOpened { .. }
+            | Control::Leased { .. }
+            | Control::LeasesOver { .. }
+            | Control::LeasesAwaited { .. }
+            | Control::LeasesEnded { .. }
+            | Control::LeaseCommitted { .. }
+            | Control::ForgetLeases { .. }
+            | Control::Released
+            | Control::LeaveDeferred { .. } => {}
+        }
+    }
+
+    /// Time has passed: asks again, names who is waited for, and notices who has gone silent.
+    pub fn tick(&mut self, now: Time, out: &mut Outbox) {
+        self.now = now;
+        let ask_again = self.timeouts.ask_again_after();
+        self.tables.ask_again(now, ask_again, out);
+        // Checkpoints may wait for a worker that has left since.
+        self.checkpointed(|_| {});
+        self.checkpoints.ask_again(now, ask_again, &self.members, out);
+        if self.plans.say_again(now, ask_again, &self.members, out) {
+            // A server that missed the end would never stop.
+            self.finish(out);
+        }
+        let (notice, _) = self.timeouts.notice_after(self.members.steps());
+        self.barriers.notice(now, notice, &self.members, out);
+        self.touched |= self.with_leases(|leases, view| leases.tick(view, ask_again, notice, out));
+        if !self.has_begun() {
+            self.touched |= self.members.vacate_silent(now, self.timeouts.failure_timeout());
+            return;
+        }
+        for (node, seconds) in self.members.silent(now, |node| self.timeouts.promotion_delay(node)) {
+            self.fail(node, format!("nothing heard from it for {seconds:.1} s"), out);
+        }
+        self.replan(out);
+    }
+
+    /// How the run stands now.
+    fn status(&self) -> Status {
+        Status {
+            plan: self.plan().clone(),
+            adopting: self.plans.adopting(),
+            members: self.members.statuses(self.now),
+            awaited: self.barriers.awaited(&self.members).collect(),
+            tables: self.tables.frontiers(&self.members.frontiers()),
+            waited_for: self.members.waited_for(),
+            slow: self.members.slow(),
+            failure_timeout: self.timeouts.failure_timeout(),
+            lease: self.timeouts.serving_lease(),
+            replicas: self.settings.replicas() as u32,
+            timeouts: self.timeouts.list(self.members.steps()),
+        }
+    }
+}
+
+/// What parts are told of each other, and what people are told.
+impl Coordinator {
+    /// Notes what people want to know of a node.
+    fn note(&mut self, node: NodeId, what: &str) {
+        self.events.push(MembershipEvent { node, what: what.to_owned() });
+    }
+
+    fn run_view(&self) -> RunView<'_> {
+        let Self { members, tables, leases, placement, lost, .. } = self;
+        RunView { members, tables, leases, shards: placement.chains().len(), is_lost: lost.is_some() }
+    }
+
+    fn with_checkpoints<R>(&mut self, act: impl FnOnce(&mut Checkpoints, &RunView<'_>) -> R) -> R {
+        let Self { checkpoints, members, tables, leases, placement, lost, .. } = self;
+        act(
+            checkpoints,
+            &RunView { members, tables, leases, shards: placement.chains().len(), is_lost: lost.is_some() },
+        )
+    }
+
+    /// A node speaks of the checkpoint that is under way, which may be whole by that.
+    fn checkpointed(&mut self, act: impl FnOnce(&mut Checkpoints)) {
+        act(&mut self.checkpoints);
+        self.touched |= self.with_checkpoints(Checkpoints::gather);
+    }
+
+    fn with_leases<R>(&mut self, act: impl FnOnce(&mut Leases, &LeaseView<'_>) -> R) -> R {
+        let Self { leases, members, plans, checkpoints, now, .. } = self;
+        let (is_steady, checkpoint) = (plans.is_steady(), checkpoints.underway());
+        act(leases, &LeaseView { now: *now, members, is_steady, checkpoint })
+    }
+
+    /// A node that is there speaks of a data set.
+    fn with_data_set(
+        &mut self,
+        set: u32,
+        head: &Head,
+        out: &mut Outbox,
+        act: impl FnOnce(&mut DataSet, &LeaseView<'_>, &mut Outbox),
+    ) {
+        self.with_leases(|leases, view| {
+            if let Some(set) = leases.spoken_of(set, head, view.members, out) {
+                act(set, view, out);
+            }
+        });
+    }
+
+    fn make_table(&mut self, from: NodeId, spec: TableSpec, out: &mut Outbox) {
+        let may_make = self.plans.is_adopted();
+        self.tables.ask(self.now, (from, spec), may_make, &self.members, &self.checkpoints, out);
+    }
+}

@@ -1,0 +1,160 @@
+//! A node goes: it says goodbye, is told to leave, or is lost; and the run goes on without it or
+//! ends.
+
+use super::Coordinator;
+use crate::leaving::LeaveRequest;
+use crate::members::Leave;
+use crate::say::say;
+use types::{Chain, NodeId, WorkerId};
+use wire::{Control, Outbox};
+
+impl Coordinator {
+    /// A node's process has ended: its own host says so, and its serving lease with it.
+    pub fn gone(&mut self, node: NodeId, out: &mut Outbox) {
+        self.touched = true;
+        if self.has_begun() && self.settings.is_elastic() {
+            self.fail(node, "its process has ended".to_owned(), out);
+            self.replan(out);
+        }
+    }
+
+    /// The coordinator itself cannot go on, and no other can in its place: everybody is told.
+    pub fn give_up(&mut self, reason: String, out: &mut Outbox) {
+        if self.lost.is_none() {
+            self.touched = true;
+            for node in self.everybody() {
+                say(node, Control::Lost { node: NodeId::Coordinator, reason: reason.clone() }, out);
+            }
+            self.lost = Some((NodeId::Coordinator, reason));
+        }
+    }
+
+    /// A node says goodbye.
+    pub(super) fn bye(&mut self, from: NodeId, out: &mut Outbox) {
+        if !self.members.is_known(from) {
+            return;
+        }
+        say(from, Control::Bye, out);
+        // A server says goodbye when the run is over: no worker needs what it holds.
+        if self.members.depart(from) && matches!(from, NodeId::Worker(_)) {
+            self.departed(from, out);
+        }
+    }
+
+    /// A node takes part no more: no part waits for it from here on.
+    fn departed(&mut self, node: NodeId, out: &mut Outbox) {
+        self.tables.forget(node, out);
+        match node {
+            NodeId::Server(index) => {
+                self.placement.remove_server(index);
+                self.plans.replace_without(node);
+                self.repair();
+            }
+            NodeId::Worker(rank) => {
+                self.plans.request();
+                self.plans.forget(node);
+                if let Some(source) = self.members.source(node) {
+                    self.leases.give_back(self.now, source, out);
+                }
+                self.barriers.forget(WorkerId(rank), &self.members, out);
+                self.finish(out);
+            }
+            NodeId::Coordinator => {}
+        }
+    }
+
+    /// Tells servers that the run is over, if it is and nothing is to be written any more.
+    pub(super) fn finish(&self, out: &mut Outbox) {
+        if self.members.is_over() && !self.awaits_last_checkpoint() {
+            self.members.live_servers().for_each(|server| say(server, Control::Finish, out));
+        }
+    }
+
+    /// A node is no more, or as good as that: the run does without it, or ends.
+    pub(super) fn fail(&mut self, node: NodeId, reason: String, out: &mut Outbox) {
+        self.touched = true;
+        if self.members.is_over() {
+            self.with_checkpoints(|checkpoints, run| checkpoints.lose_last(node, run));
+            // No worker needs what it held, and it may have said goodbye to the coordinator before
+            // this one.
+            self.members.depart(node);
+            return;
+        }
+        let done_without = match node {
+            // One worker has to go on.
+            NodeId::Worker(_) => self.members.first_clock(node).is_none() || self.members.present() > 1,
+            NodeId::Server(index) => self.placement.has_replicas(index),
+            NodeId::Coordinator => false,
+        };
+        if done_without && self.has_begun() && self.settings.is_elastic() {
+            self.expel(node, &reason, out);
+        } else {
+            self.declare_lost(node, reason, out);
+        }
+    }
+
+    /// The run goes on without `node`, which is answered with the reason if it still speaks.
+    fn expel(&mut self, node: NodeId, reason: &str, out: &mut Outbox) {
+        if self.members.expel(node, reason) {
+            self.note(node, &format!("is lost: {reason}; the run goes on without it"));
+            self.departed(node, out);
+        }
+    }
+
+    /// The run cannot go on without `node`: everybody is told.
+    pub(super) fn declare_lost(&mut self, node: NodeId, reason: String, out: &mut Outbox) {
+        if self.lost.is_some() || !self.members.is_there(node) {
+            return;
+        }
+        for other in self.members.everybody_ever().filter(|other| *other != node) {
+            say(other, Control::Lost { node, reason: reason.clone() }, out);
+        }
+        self.lost = Some((node, reason));
+    }
+
+    /// A server was told to leave. It says so again until it is answered, and is answered each
+    /// time.
+    pub(super) fn retire(&mut self, node: NodeId, out: &mut Outbox) {
+        let NodeId::Server(index) = node else { return };
+        match self.members.ask_to_leave(node, self.now) {
+            None => return,
+            Some(Leave::Gone) => return say(node, Control::Released, out),
+            Some(Leave::Asked(since)) => {
+                let request = LeaveRequest {
+                    others: self.members.staying().iter().filter(|other| **other != index).count(),
+                    replicas: self.settings.replicas(),
+                    waited: self.now.since(since),
+                    limit: self.timeouts.waits_for_others(),
+                };
+                if let Some(reason) = request.refusal(self.settings.is_elastic()) {
+                    return say(node, Control::LeaveDeferred { reason }, out);
+                }
+                self.members.let_leave(node);
+                self.note(node, "was told to leave: what it holds goes to others");
+            }
+            Some(Leave::Leaving) => {}
+        }
+        if self.placement.stop_backfilling(index) {
+            self.plans.request();
+        }
+        self.repair();
+    }
+
+    /// Lets those servers go that leave and that no plan needs any more.
+    pub(super) fn release(&mut self, out: &mut Outbox) {
+        if !self.plans.is_steady() {
+            return;
+        }
+        let holds = |chains: &[Chain], server: u32| chains.iter().any(|chain| chain.holds(server));
+        let is_held = |server: u32| holds(&self.plan().chains, server) || holds(self.placement.chains(), server);
+        let free: Vec<u32> = self.members.leaving().filter(|server| !is_held(*server)).collect();
+        for node in free.into_iter().map(NodeId::Server) {
+            self.touched = true;
+            self.members.depart(node);
+            self.plans.forget(node);
+            self.tables.forget(node, out);
+            self.note(node, "has left: others hold what it held");
+            say(node, Control::Released, out);
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! A node comes: it is given a place, and begins with all others or when the servers know of it.
+
+use super::Coordinator;
+use crate::members::{GivenPlace, JoinRequest};
+use crate::placement::Placement;
+use crate::say::say;
+use types::{Clock, NodeId};
+use wire::{Control, Frame, Head, Message, Outbox};
+
+impl Coordinator {
+    /// A process asks for a place.
+    pub(super) fn join(&mut self, from: NodeId, job: &str, request: JoinRequest, out: &mut Outbox) {
+        let token = request.token;
+        let refusal = self.settings.refuses_job(job).or_else(|| self.refuses_all());
+        let given = refusal.map_or_else(|| self.members.join(&self.settings, request, self.now), Err);
+        match given {
+            Ok(GivenPlace { node, source, is_new }) => {
+                if is_new && self.has_begun() {
+                    self.note(node, "joins the run");
+                }
+                say(from, Control::Welcome { node, source, token }, out);
+            }
+            Err(reason) => say(from, Control::JoinRefused { reason, token }, out),
+        }
+    }
+
+    /// Why no node can join any more, if that is so.
+    fn refuses_all(&self) -> Option<String> {
+        if let Some((node, reason)) = &self.lost {
+            return Some(format!("the run has lost {node} ({reason}); start a new one"));
+        }
+        self.members.is_over().then(|| "the run is over: every worker has left; start a new one".to_owned())
+    }
+
+    /// A node is alive: answers it, or begins with it where it was waited for.
+    pub(super) fn heartbeat(&mut self, head: &Head, out: &mut Outbox) {
+        let from = head.from;
+        if matches!(from, NodeId::Server(_)) {
+            self.checkpoints.hear_frontier(head.clock);
+        }
+        let Some(is_first) = self.members.confirm(from) else { return };
+        self.touched |= is_first;
+        if let Some((node, reason)) = &self.lost {
+            // It may have missed that.
+            return say(from, Control::Lost { node: *node, reason: reason.clone() }, out);
+        }
+        if self.members.may_begin(self.settings.size()) {
+            self.begin_run(out);
+        } else if self.has_begun() && is_first {
+            self.come_in(from, out);
+        } else {
+            let head = Head { number: head.number, ..Head::plain(NodeId::Coordinator, from) };
+            out.send(Frame { head, message: Message::Control(Control::Heartbeat) });
+        }
+    }
+
+    /// The first plan, when everybody is there.
+    fn begin_run(&mut self, out: &mut Outbox) {
+        let shards = self.checkpoints.resumed_shards().unwrap_or_else(|| self.settings.shards());
+        self.placement.begin(self.settings.size().servers, shards, self.settings.replicas());
+        self.plans.begin(self.placement.chains(), &self.members);
+        self.members.begin(self.checkpoints.first_clock());
+        self.members.everybody_ever().for_each(|node| self.begin(node, out));
+    }
+
+    /// A node speaks for the first time since it was given its place, in a run that has begun: it
+    /// takes part, or will when the servers know.
+    fn come_in(&mut self, node: NodeId, out: &mut Outbox) {
+        match node {
+            _ if self.members.first_clock(node).is_some() => self.begin(node, out),
+            NodeId::Server(_) => {
+                self.let_begin(node, Clock(0), out);
+                self.repair();
+                self.lay_out(Placement::share_out);
+            }
+            NodeId::Worker(_) | NodeId::Coordinator => self.plans.request(),
+        }
+    }
+
+    /// A node takes part from this clock on.
+    pub(super) fn let_begin(&mut self, node: NodeId, first: Clock, out: &mut Outbox) {
+        self.members.admit(node, first);
+        self.begin(node, out);
+        self.tables.introduce(node, out);
+    }
+
+    /// Tells a node to begin.
+    fn begin(&self, to: NodeId, out: &mut Outbox) {
+        let Some(clock) = self.members.first_clock(to) else { return };
+        let (plan, members, barriers) = (self.plan().clone(), self.members.addresses(), self.barriers.passed());
+        let serving_lease = self.timeouts.serving_lease();
+        say(to, Control::Begin { plan, members, clock, barriers, serving_lease }, out);
+    }
+}

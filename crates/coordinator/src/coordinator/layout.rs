@@ -1,0 +1,106 @@
+//! The layout: shards are moved where that is due, and each new plan is made, adopted by every
+//! server, and enacted.
+
+use super::Coordinator;
+use crate::placement::{Holders, Placement};
+use types::{Clock, NodeId, PlanNumber};
+use wire::{NodeReport, Outbox};
+
+impl Coordinator {
+    /// Changes where shards are. `change` says whether it did: then a new plan is due.
+    pub(super) fn lay_out(&mut self, change: impl FnOnce(&mut Placement, &Holders) -> bool) {
+        if self.members.is_over() {
+            // Servers leave, each by itself, and none is to take the place of another.
+            return;
+        }
+        let holders = Holders { staying: self.members.staying(), replicas: self.settings.replicas() };
+        if change(&mut self.placement, &holders) {
+            self.plans.request();
+            self.touched = true;
+        }
+    }
+
+    /// Places new replicas where a shard has too few, and notes when every shard has all of them
+    /// again.
+    pub(super) fn repair(&mut self) {
+        let replicas = self.settings.replicas();
+        if self.placement.is_whole_again(replicas) {
+            self.note(NodeId::Coordinator, &format!("has its replicas: every shard is held by {replicas} servers"));
+        }
+        self.lay_out(Placement::repair);
+    }
+
+    /// A node says how it does. Shards move by what servers say of their bytes, but only while
+    /// nothing else moves.
+    pub(super) fn report(&mut self, from: NodeId, report: NodeReport) {
+        if matches!(from, NodeId::Server(_)) && self.has_begun() {
+            self.placement.hear_bytes(&report.shards);
+            let is_quiet = self.plans.is_known_to_all() && self.members.leaving().next().is_none();
+            if is_quiet && self.settings.is_elastic() {
+                let (now, after) = (self.now, self.timeouts.levels_after());
+                self.lay_out(|placement, holders| placement.level(now, after, holders));
+            }
+        }
+        self.members.report(from, report);
+    }
+
+    /// Makes the next plan, if one is due and the one before is adopted: nodes that come and go
+    /// together are one plan.
+    pub(super) fn replan(&mut self, out: &mut Outbox) {
+        if !self.has_begun() || !self.plans.may_make() {
+            return;
+        }
+        self.touched = true;
+        // No table is made before the plan is adopted, so these shards stay empty until then.
+        let first_empty = self.tables.most_shards(self.placement.chains().len());
+        self.lay_out(|placement, holders| {
+            placement.complete_empty(first_empty, holders);
+            false
+        });
+        self.placement.forget_backfills();
+        self.plans.make(self.now, self.placement.chains(), &self.members);
+        self.plans.say(&self.members, out);
+        self.enact(out);
+    }
+
+    /// A node goes by a plan, or knows that every server does.
+    pub(super) fn adopted(
+        &mut self,
+        from: NodeId,
+        (number, enacted): (PlanNumber, bool),
+        frontier: Clock,
+        out: &mut Outbox,
+    ) {
+        if number != self.plan().number {
+            return;
+        }
+        if let Some(took) = self.plans.adopted(self.now, from, enacted, frontier) {
+            self.timeouts.observe_answer(took);
+        }
+        self.checkpoints.hear_frontier(frontier);
+        self.enact(out);
+    }
+
+    /// Enacts the plan if every server has adopted it: everybody is told, and workers that are new
+    /// in it begin.
+    fn enact(&mut self, out: &mut Outbox) {
+        let Some(first) = self.plans.enact() else { return };
+        self.plans.tell(self.members.live_servers());
+        for (worker, source) in self.plan().live_workers().collect::<Vec<_>>() {
+            let node = NodeId::from(worker);
+            if !self.members.is_incarnation(node, source) {
+                continue;
+            }
+            match self.members.first_clock(node) {
+                Some(_) => self.plans.tell([node]),
+                None => self.let_begin(node, first, out),
+            }
+        }
+        self.plans.say(&self.members, out);
+        for (from, spec) in self.tables.take_deferred() {
+            self.make_table(from, spec, out);
+        }
+        self.repair();
+        self.replan(out);
+    }
+}
