@@ -2,7 +2,7 @@
 //! step: each pulls the weights, computes a gradient from rows of its own, pushes it and ends its
 //! clock, at most 2 clocks ahead of the slowest.
 
-use slackwater::{Consistency, Error, RunSize, Session, TableSpec, UpdaterSpec};
+use slackwater::{Consistency, Error, Keys, RunSize, Session, TableSpec, UpdaterSpec};
 
 /// How fast cars went, in miles an hour, and how far until they stood, in feet: measured in the
 /// 1920s (M. Ezekiel, Methods of Correlation Analysis, 1930).
@@ -32,7 +32,7 @@ fn work(session: Session) -> Result<(), Error> {
     let cars = SPEEDS.into_iter().zip(DISTANCES).skip(session.rank() as usize);
     let own: Vec<(u8, u8)> = cars.step_by(session.size().workers as usize).collect();
     for clock in 0..CLOCKS {
-        let read = weights.pull_range(0..2)?.wait()?;
+        let read = weights.pull(&Keys::run(0..2))?.wait()?;
         let (mut gradient, mut squared_error) = (vec![0.0; 2], 0.0);
         for (speed, distance) in &own {
             let features = [1.0, (f32::from(*speed) - 15.0) / 5.0]; // around 0, so that both weights learn alike
@@ -42,7 +42,7 @@ fn work(session: Session) -> Result<(), Error> {
                 *slope += 2.0 * error * feature / SPEEDS.len() as f32; // ∂(w·x − y)² / ∂w = 2 (w·x − y) x
             }
         }
-        drop(weights.push_range(0..2, gradient)?); // a failure would show at the clock
+        drop(weights.push(&Keys::run(0..2), gradient)?); // a failure would show at the clock
         session.clock()?;
         if session.rank() == 0 && clock % 100 == 0 {
             let rmse = (squared_error / own.len() as f32).sqrt();
@@ -51,7 +51,7 @@ fn work(session: Session) -> Result<(), Error> {
     }
     session.barrier()?;
     if session.rank() == 0 {
-        let learnt = weights.pull_range(0..2)?.wait()?.into_values();
+        let learnt = weights.pull(&Keys::run(0..2))?.wait()?.into_values();
         println!(
             "{:.1} feet at 15 miles an hour, {:.1} more for each 5 (least squares: 41.4 and 19.7)",
             learnt[0], learnt[1]

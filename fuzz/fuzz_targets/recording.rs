@@ -12,7 +12,7 @@ use types::{
 };
 use update::Updaters;
 use wire::{Bits, Control, Field, Frame, Head, Keys, Message, Pool};
-use worker::{Batch, KeyListDictionary, RowsOfPush, TicketId, Values, WorkerInput};
+use worker::{Batch, KeyListDictionary, Op, RowsOfPush, TicketId, Values, WorkerInput};
 
 /// An entry with the right check.
 fn put(file: &mut Vec<u8>, kind: u8, body: &[u8]) {
@@ -59,41 +59,45 @@ fn worker_input(input: &mut Unstructured) -> Result<WorkerInput> {
         2 => WorkerInput::Tick(time(input)?),
         3 => WorkerInput::Reconnected(time(input)?, *input.choose(&[NodeId::Coordinator, SERVER])?),
         4 => WorkerInput::MakeTable(input.choose(&specs())?.clone()),
-        5 => WorkerInput::Push(time(input)?, table, batch(input)?, vec![ticket]),
-        6 => WorkerInput::Pull(time(input)?, table, keys(input)?, vec![]),
-        7 => WorkerInput::PushPull(time(input)?, table, batch(input)?, vec![]),
-        8 | 9 => WorkerInput::BeginPush(table, keys(input)?, number(input)?),
-        10 | 11 => {
+        5..=12 => {
+            let after = if input.arbitrary()? { vec![ticket] } else { vec![] };
+            WorkerInput::Submit(time(input)?, table, op(input)?, after)
+        }
+        13 | 14 => WorkerInput::BeginPush(table, keys(input)?, number(input)?),
+        15 | 16 => {
             let Batch { keys, values, .. } = batch(input)?;
             let (start, end) = (number(input)? as usize, number(input)? as usize);
-            WorkerInput::PushRows(
-                time(input)?,
-                RowsOfPush { ticket, table, keys, rows: start..end, values: values.bytes },
-            )
+            let rows = start..end;
+            WorkerInput::PushRows(time(input)?, RowsOfPush { ticket, table, keys, rows, values: values.bytes })
         }
-        12 => WorkerInput::EndPush(ticket),
-        13 => {
-            let range = PositionRange { first: Position(number(input)?), last: Position(number(input)?) };
-            WorkerInput::Scan(time(input)?, table, range, vec![ticket])
-        }
-        15 => WorkerInput::Ask(time(input)?, table, keys(input)?),
-        16 => WorkerInput::Limit(time(input)?, Some(Bandwidth::from_bytes_per_second(number(input)?))),
-        17 => {
-            let Batch { keys, values, .. } = batch(input)?;
-            WorkerInput::SetRows(time(input)?, table, keys, values, vec![ticket])
-        }
-        18 => {
-            let keys = if input.arbitrary()? { Some(keys(input)?) } else { None };
-            WorkerInput::PullRowState(time(input)?, table, keys, vec![])
-        }
-        14 => WorkerInput::Tune(time(input)?, table, Setting::Rate(0.5)),
+        17 => WorkerInput::EndPush(ticket),
+        18 => WorkerInput::Limit(time(input)?, Some(Bandwidth::from_bytes_per_second(number(input)?))),
         _ => input.choose(&[WorkerInput::EndClock(Time(9)), WorkerInput::Barrier, WorkerInput::Leave])?.clone(),
+    })
+}
+
+fn op(input: &mut Unstructured) -> Result<Op> {
+    Ok(match input.int_in_range(0..=7)? {
+        0 => Op::Push { batch: batch(input)? },
+        1 => Op::Pull { keys: keys(input)? },
+        2 => Op::PushPull { batch: batch(input)? },
+        3 => {
+            let range = PositionRange { first: Position(number(input)?), last: Position(number(input)?) };
+            Op::Scan { range, row_state: input.arbitrary()? }
+        }
+        4 => {
+            let Batch { keys, values, .. } = batch(input)?;
+            Op::Set { keys, values }
+        }
+        5 => Op::RowState { keys: keys(input)? },
+        6 => Op::Active { keys: keys(input)? },
+        _ => Op::Tune { setting: Setting::Rate(0.5) },
     })
 }
 
 fn run(input: &mut Unstructured) -> Result<()> {
     let mut file = b"SLKWREC\0".to_vec();
-    file.extend_from_slice(&[1, 0]);
+    file.extend_from_slice(&[2, 0]);
     file.extend_from_slice(&wire::VERSION.to_le_bytes());
     let which = input.int_in_range(0u8..=2)?;
     let mut body = vec![which];

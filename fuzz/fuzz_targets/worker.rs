@@ -8,7 +8,13 @@ use types::{
     NodeId, NumberType, Placement, Position, PositionRange, Setting, Source, Span, TableId, TableSpec, Time, WorkerId,
 };
 use wire::{Bits, Control, Frame, Head, KeyPart, Keys, Message, Outbox, Payload, Pool, Pull, Wants};
-use worker::{Batch, PullTarget, TicketId, Values, Worker, WorkerSettings};
+use worker::{Batch, Op, PullTarget, TicketId, Values, Worker, WorkerSettings};
+
+/// A batch of so many numbers.
+fn zeros(input: &mut Unstructured, keys: Keys, of: NumberType, numbers: usize) -> Result<Batch> {
+    let bytes = Payload::new(vec![0u8; numbers * of.bytes()]);
+    Ok(Batch { keys, values: Values { number: of, bytes }, examples: number(input)? >> 32, lease: None })
+}
 
 /// Something the program asks for.
 fn call(input: &mut Unstructured, worker: &mut Worker, now: Time, out: &mut Outbox) -> Result<()> {
@@ -29,38 +35,32 @@ fn call(input: &mut Unstructured, worker: &mut Worker, now: Time, out: &mut Outb
         keys
     };
     let numbers = keys.len() * spec.width as usize;
-    let ticket = match input.int_in_range(0..=7)? {
-        0 | 1 => {
-            let bytes = Payload::new(vec![0u8; numbers * spec.number.bytes()]);
-            let batch = Batch {
-                keys,
-                values: Values { number: spec.number, bytes },
-                examples: number(input)? >> 32,
-                lease: None,
-            };
-            worker.push(now, table, batch, &after, out)
-        }
+    let mut into = None;
+    let op = match input.int_in_range(0..=8)? {
+        0 | 1 => Op::Push { batch: zeros(input, keys, spec.number, numbers)? },
         2 => {
-            let target = match spec.number {
+            into = input.arbitrary::<bool>()?.then(|| match spec.number {
                 NumberType::F32 => PullTarget::F32(vec![0.0; numbers]),
                 NumberType::F64 => PullTarget::F64(vec![0.0; numbers]),
                 NumberType::I64 => PullTarget::I64(vec![0; numbers]),
-            };
-            worker.pull(now, table, keys, target, &after, out)
+            });
+            Op::Pull { keys }
         }
         3 => {
             let range = PositionRange { first: Position(number(input)?), last: Position(number(input)?) };
-            worker.scan(now, table, range, &after, out)
+            Op::Scan { range, row_state: input.arbitrary()? }
         }
-        4 => worker.active(now, table, keys, &after, out),
+        4 => Op::Active { keys },
         5 => {
             let kept = keys.len() * update::row_state_width(spec).unwrap_or(1);
             let bytes = Payload::new(vec![0u8; kept * spec.number.bytes()]);
-            worker.set_rows(now, table, keys, Values { number: spec.number, bytes }, &after, out)
+            Op::Set { keys, values: Values { number: spec.number, bytes } }
         }
-        6 => worker.pull_row_state(now, table, input.arbitrary::<bool>()?.then_some(keys), &after, out),
-        _ => worker.tune(now, table, Setting::Rate(0.5), out),
+        6 => Op::RowState { keys },
+        7 => Op::PushPull { batch: zeros(input, keys, spec.number, numbers)? },
+        _ => Op::Tune { setting: Setting::Rate(0.5) },
     };
+    let ticket = worker.submit(now, table, op, into, &after, out);
     if let Ok(ticket) = ticket
         && input.arbitrary()?
     {

@@ -7,7 +7,7 @@
 use crate::gather::{Example, Examples};
 use crate::logistic::{log_loss, sigmoid};
 use crate::program::{Program, Task, Weights};
-use slackwater::Initial;
+use slackwater::policy::Initial;
 
 /// The program.
 pub struct FactorisationMachine {

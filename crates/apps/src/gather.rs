@@ -3,7 +3,8 @@
 
 use crate::scaling::{Scale, Scaling};
 use data::Minibatch;
-use slackwater::{Keys, Placement};
+use slackwater::Keys;
+use slackwater::policy::Placement;
 
 /// The key under which a program learns its constant term. Readers never make it: indices are
 /// smaller, and a hash meets it once in 2⁶⁴.

@@ -5,7 +5,9 @@
 use crate::rounds::{Go, Learnt, Lesson, RoundsEnd, TrainError, weight_of};
 use crate::tally::{Counted, Tally};
 use data::{Batches, Cuts, DataError, DataReader, Format, Loan, Minibatch, ReadProgress};
-use slackwater::{Consistency, DataLease, DataLeases, LeasedInput, NextLease, NumberType, Session, TableSpec};
+use slackwater::data_leases::{DataLease, DataLeases, LeasedInput, NextLease};
+use slackwater::policy::NumberType;
+use slackwater::{Consistency, Session, TableSpec};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;

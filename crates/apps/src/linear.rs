@@ -4,7 +4,7 @@
 
 use crate::gather::Examples;
 use crate::program::{Program, Task, Weights};
-use slackwater::Initial;
+use slackwater::policy::Initial;
 
 /// The program.
 pub struct Linear {

@@ -5,7 +5,7 @@
 
 use crate::gather::Examples;
 use crate::program::{Program, Task, Weights};
-use slackwater::Initial;
+use slackwater::policy::Initial;
 
 /// σ(z) = 1 / (1 + e^−z).
 #[must_use]

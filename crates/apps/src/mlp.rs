@@ -17,7 +17,10 @@ use crate::shrink::shrunk;
 use crate::softmax::normalise;
 use crate::train::{Data, Pace, Trained, Training, push, to_mean};
 use data::{Loan, Minibatch};
-use slackwater::{DataLease, Initial, Keys, Rows, Session, Table, TableSpec, Ticket, Tickets};
+use slackwater::data_leases::DataLease;
+use slackwater::policy::Initial;
+use slackwater::table::PullOptions;
+use slackwater::{Keys, Rows, Session, Table, TableSpec, Ticket};
 
 /// The program.
 #[derive(Clone, Debug, PartialEq)]
@@ -200,7 +203,8 @@ impl<'a> Learner<'a> {
     fn pull(&mut self, layer: usize) -> Result<Ticket<Rows<f32>>, slackwater::Error> {
         let mut target = std::mem::take(&mut self.weights[layer]);
         target.resize(self.layers[layer].neurons * self.layers[layer].width(), 0.0);
-        self.tables[layer].pull_into(&self.keys[layer], target, &Tickets::none())
+        self.tables[layer]
+            .pull_opts(&self.keys[layer], PullOptions { into: Some(target.into()), ..PullOptions::default() })
     }
 
     fn learn(&mut self, batch: &Loan<Matrix>, lease: Option<&DataLease>) -> Result<Lesson, TrainError> {

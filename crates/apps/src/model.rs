@@ -72,7 +72,7 @@ pub enum ModelError {
 impl ModelTable {
     /// Everything in a table of the cluster, but rows of zeros.
     pub fn pull(table: &Table<f32>) -> Result<Self, slackwater::Error> {
-        let rows = table.pull_all()?.wait()?;
+        let rows = table.scan(..)?.wait()?;
         let width = table.spec().width as usize;
         let mut order: Vec<usize> = (0..rows.ids().len()).collect();
         order.sort_unstable_by_key(|row| rows.ids()[*row]);

@@ -1,7 +1,8 @@
 //! What one worker does for all of them, once, whoever that is: to write down what they have
 //! learnt, for one.
 
-use slackwater::{LeasedInput, Session};
+use slackwater::Session;
+use slackwater::data_leases::LeasedInput;
 
 /// Does something once, when all workers have come here. Whoever is there calls this; the first of
 /// them, by rank, does the work and returns what it comes to. Should it be lost on the way, another

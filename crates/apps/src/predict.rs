@@ -5,7 +5,7 @@ use crate::gather::{BIAS, Gather, GatheredKeys};
 use crate::model::{Model, ModelError, ModelTable};
 use crate::program::{Program, Task, Weights};
 use data::{DataError, DataReader, Minibatch};
-use slackwater::Placement;
+use slackwater::policy::Placement;
 use std::collections::HashMap;
 
 /// Predicts with a model, minibatch after minibatch.

@@ -2,7 +2,7 @@
 //! they predict.
 
 use crate::gather::Examples;
-use slackwater::Initial;
+use slackwater::policy::Initial;
 
 /// What is predicted, and so how well can be said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +69,7 @@ pub(crate) mod testing {
     use super::*;
     use crate::gather::{Gather, GatheredKeys};
     use data::Minibatch;
-    use slackwater::Placement;
+    use slackwater::policy::Placement;
 
     /// Compares the gradients of a program with differences of its loss, on some rows with seeded
     /// weights.

@@ -29,7 +29,8 @@ use data::{DataError, DataReader};
 use gap::Certificate;
 pub use gap::Gap;
 use halt::Halt;
-use slackwater::{Codecs, Combine, Consistency, NumberType, Reduce, Session, Table, TableSpec, UpdaterSpec};
+use slackwater::policy::{Codecs, Combine, NumberType, Reduce};
+use slackwater::{Consistency, Keys, Session, Table, TableSpec, UpdaterSpec};
 use worker::ProximalWorker;
 
 /// What the method has to be told.
@@ -198,7 +199,7 @@ fn count_examples(session: &Session, own: usize) -> Result<f64, slackwater::Erro
     let table = session.table::<i64>(
         TableSpec::dense(&format!(".examples {}", session.unique_number()), 1, 1).number(NumberType::I64),
     )?;
-    table.push_range(0..1, vec![own as i64])?.wait()?;
+    table.push(&Keys::run(0..1), vec![own as i64])?.wait()?;
     session.barrier()?;
-    Ok(table.pull_range(0..1)?.wait()?.values()[0] as f64)
+    Ok(table.pull(&Keys::run(0..1))?.wait()?.values()[0] as f64)
 }

@@ -4,7 +4,8 @@
 use crate::leased::{Leased, make_leased_rounds};
 use crate::tally::Tally;
 use data::{DataError, DataReader, Loan, Minibatch};
-use slackwater::{Consistency, DataLease, Session, Table, TableSpec};
+use slackwater::data_leases::DataLease;
+use slackwater::{Consistency, Keys, Session, Table, TableSpec};
 use std::time::{Duration, Instant};
 
 /// Why a worker stopped.
@@ -232,17 +233,17 @@ const LOOK: Duration = Duration::from_millis(200);
 
 impl Stop {
     fn new(session: &Session, number: u64) -> Result<Self, slackwater::Error> {
-        let spec = TableSpec::dense(&format!(".stopped {number}"), 1, 2).number(slackwater::NumberType::I64);
+        let spec = TableSpec::dense(&format!(".stopped {number}"), 1, 2).number(slackwater::policy::NumberType::I64);
         let table = session.table(spec.consistency(Consistency::Unbounded))?;
         Ok(Self { table, looked: Instant::now() })
     }
 
     fn say(&self, word: [i64; 2]) -> Result<(), slackwater::Error> {
-        self.table.push_range(0..1, word.to_vec())?.wait()
+        self.table.push(&Keys::run(0..1), word.to_vec())?.wait()
     }
 
     fn heard(&self) -> Result<[i64; 2], slackwater::Error> {
-        let rows = self.table.pull_range(0..1)?.wait()?;
+        let rows = self.table.pull(&Keys::run(0..1))?.wait()?;
         Ok([rows.values()[0], rows.values()[1]])
     }
 
@@ -263,11 +264,11 @@ impl Stop {
 fn coordinator_address(session: &Session) -> Result<(), slackwater::Error> {
     let (own, workers) = (u64::from(session.rank()), u64::from(session.size().workers));
     let spec = TableSpec::dense(&format!(".clocks {}", session.unique_number()), workers, 1)
-        .number(slackwater::NumberType::I64);
+        .number(slackwater::policy::NumberType::I64);
     let clocks = session.table::<i64>(spec.consistency(Consistency::Unbounded))?;
-    clocks.push_range(own..own + 1, vec![session.now().0 as i64])?.wait()?;
+    clocks.push(&Keys::run(own..own + 1), vec![session.now().0 as i64])?.wait()?;
     session.barrier()?;
-    let furthest = clocks.pull_range(0..workers)?.wait()?.values().iter().copied().max().unwrap_or(0);
+    let furthest = clocks.pull(&Keys::run(0..workers))?.wait()?.values().iter().copied().max().unwrap_or(0);
     while (session.now().0 as i64) < furthest {
         session.clock()?;
     }
@@ -276,19 +277,21 @@ fn coordinator_address(session: &Session) -> Result<(), slackwater::Error> {
 
 /// How many workers have learnt from all their minibatches.
 fn finished(number: u64, consistency: Consistency) -> TableSpec {
-    TableSpec::dense(&format!(".finished {number}"), 1, 1).number(slackwater::NumberType::I64).consistency(consistency)
+    TableSpec::dense(&format!(".finished {number}"), 1, 1)
+        .number(slackwater::policy::NumberType::I64)
+        .consistency(consistency)
 }
 
 /// Ends clock after clock until everybody has finished: others may have more minibatches, and must
 /// not wait at the bound for a worker that has none.
 fn keep_time(session: &Session, finished: &Table<i64>) -> Result<(), slackwater::Error> {
-    finished.push_range(0..1, vec![1])?.wait()?;
+    finished.push(&Keys::run(0..1), vec![1])?.wait()?;
     if finished.spec().consistency.bound().is_none() {
         return Ok(());
     }
     loop {
         session.clock()?;
-        let rows = finished.pull_range(0..1)?.wait()?;
+        let rows = finished.pull(&Keys::run(0..1))?.wait()?;
         if rows.values()[0] >= i64::from(session.size().workers) {
             // Somebody may stand at a read that waits for the end of this clock, or of the next:
             // its last read, a clock before or, if that was of its last minibatch, two, was

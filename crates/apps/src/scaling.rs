@@ -11,7 +11,9 @@ use crate::model::ModelTable;
 use crate::program::Task;
 use crate::train::{Data, TrainError};
 use data::DataReader;
-use slackwater::{Consistency, Keys, NumberType, Session, Table, TableSpec};
+use slackwater::policy::NumberType;
+use slackwater::table::PushOptions;
+use slackwater::{Consistency, Keys, Session, Table, TableSpec};
 use std::collections::HashMap;
 
 /// How features, and the labels of a regression, are brought to one scale.
@@ -66,7 +68,11 @@ impl Scaling {
                 let mut leases = leased.open(session, &name)?;
                 while let Some(lease) = leases.next_lease()? {
                     let (keys, moments) = moments(&table, &leased.range(&lease)?)?;
-                    drop(table.push_for(&lease, &keys, moments, 1)?);
+                    drop(table.push_opts(
+                        &keys,
+                        moments,
+                        PushOptions { lease: Some(&lease), ..PushOptions::default() },
+                    )?);
                     leases.commit(lease)?;
                 }
                 // Whoever comes here, at whatever time, finds the same.
@@ -76,7 +82,7 @@ impl Scaling {
     }
 
     fn read(table: &Table<f64>, task: Task) -> Result<Self, slackwater::Error> {
-        let all = table.pull_all()?.wait()?;
+        let all = table.scan(..)?.wait()?;
         let mut moments: HashMap<u64, [f64; 3]> =
             all.ids().iter().zip(all.values().chunks_exact(3)).map(|(key, m)| (*key, [m[0], m[1], m[2]])).collect();
         let labels = moments.remove(&LABEL).unwrap_or_default();

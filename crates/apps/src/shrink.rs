@@ -1,6 +1,7 @@
 //! A program's tables with codecs: what else has to be chosen for them to work.
 
-use slackwater::{Codecs, Combine, Reduce, TableSpec, UpdaterSpec, is_lossy};
+use slackwater::policy::{Codecs, Combine, Reduce, is_lossy};
+use slackwater::{TableSpec, UpdaterSpec};
 
 /// Copies that a worker keeps at most where servers send it what changes, rather than rows.
 const COPIES: u64 = 1 << 26;
@@ -31,7 +32,8 @@ pub fn shrunk(spec: TableSpec, codecs: &Codecs) -> TableSpec {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use slackwater::{CacheSpec, Consistency};
+    use slackwater::Consistency;
+    use slackwater::policy::CacheSpec;
 
     #[test]
     fn what_goes_with_codecs_case_by_case() {

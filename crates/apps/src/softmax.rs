@@ -5,7 +5,7 @@
 
 use crate::gather::{Example, Examples};
 use crate::program::{Program, Task, Weights};
-use slackwater::Initial;
+use slackwater::policy::Initial;
 
 /// The program.
 pub struct Softmax {

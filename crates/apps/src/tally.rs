@@ -9,7 +9,10 @@
 //! into checkpoints as the weights do, and so counts once over all those runs, too: of a lease that
 //! a checkpoint holds half of, the whole is counted when another run has learnt the rest.
 
-use slackwater::{Consistency, DataLease, Error, NumberType, Session, Table, TableSpec};
+use slackwater::data_leases::DataLease;
+use slackwater::policy::NumberType;
+use slackwater::table::PushOptions;
+use slackwater::{Consistency, Error, Keys, Session, Table, TableSpec};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// A tally has at most so many points.
@@ -98,8 +101,9 @@ impl Tally {
     pub(crate) fn add(&self, lease: &DataLease, counted: Counted) -> Result<(), Error> {
         // The examples are counted where they are learnt. It is committed when these are
         // acknowledged, as all that was pushed of it.
-        drop(self.all.push_for(lease, &self.all.keys(&[0]), counted.to_row().to_vec(), 0)?);
-        drop(self.run.push_for(lease, &self.run.keys(&[self.point(lease)]), counted.to_row().to_vec(), 0)?);
+        let of_lease = || PushOptions { lease: Some(lease), examples: 0, ..PushOptions::default() };
+        drop(self.all.push_opts(&self.all.keys(&[0]), counted.to_row().to_vec(), of_lease())?);
+        drop(self.run.push_opts(&self.run.keys(&[self.point(lease)]), counted.to_row().to_vec(), of_lease())?);
         Ok(())
     }
 
@@ -107,7 +111,8 @@ impl Tally {
     /// its last checkpoint will, and then counts all of it.
     pub(crate) fn add_part(&self, lease: &DataLease, counted: Counted) -> Result<(), Error> {
         let keys = self.run.keys(&[POINTS + self.point(lease)]);
-        self.run.push_for(lease, &keys, counted.to_row().to_vec(), 0)?.wait()
+        let of_lease = PushOptions { lease: Some(lease), examples: 0, ..PushOptions::default() };
+        self.run.push_opts(&keys, counted.to_row().to_vec(), of_lease)?.wait()
     }
 
     fn point(&self, lease: &DataLease) -> u64 {
@@ -118,7 +123,7 @@ impl Tally {
     /// The points of this run, in its order, without those that nothing has counted for. Whole when
     /// the training is over.
     pub fn read(&self) -> Result<Vec<Counted>, Error> {
-        let rows = self.run.pull_range(0..2 * POINTS)?.wait()?;
+        let rows = self.run.pull(&Keys::run(0..2 * POINTS))?.wait()?;
         let (whole, parts) = rows.values().split_at(POINTS as usize * WIDTH);
         let rows = whole.chunks_exact(WIDTH).zip(parts.chunks_exact(WIDTH));
         let points = rows.map(|(whole, part)| Counted::from_row(whole).and(Counted::from_row(part)));
@@ -128,7 +133,8 @@ impl Tally {
     /// What this run has counted, and those that it goes on from: every example once. Whole when
     /// the training is over.
     pub fn read_all(&self) -> Result<Counted, Error> {
-        let (all, rows) = (self.all.pull_range(0..1)?.wait()?, self.run.pull_range(POINTS..2 * POINTS)?.wait()?);
+        let (all, rows) =
+            (self.all.pull(&Keys::run(0..1))?.wait()?, self.run.pull(&Keys::run(POINTS..2 * POINTS))?.wait()?);
         let parts = rows.values().chunks_exact(WIDTH).map(Counted::from_row);
         Ok(parts.fold(Counted::from_row(all.values()), Counted::and))
     }

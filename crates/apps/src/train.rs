@@ -9,9 +9,10 @@ use crate::scaling::Scaling;
 use crate::shrink::shrunk;
 use crate::tally::Tally;
 use data::{Loan, Minibatch};
-use slackwater::{
-    Codecs, Consistency, DataLease, Initial, Keys, NumberType, Session, Table, TableSpec, Tickets, UpdaterSpec,
-};
+use slackwater::data_leases::DataLease;
+use slackwater::policy::{Codecs, Initial, NumberType};
+use slackwater::table::{PullOptions, PushOptions};
+use slackwater::{Consistency, Keys, Session, Table, TableSpec, UpdaterSpec};
 
 /// How weights follow gradients.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -165,11 +166,7 @@ pub(crate) fn push(
     examples: u64,
     lease: Option<&DataLease>,
 ) -> Result<(), slackwater::Error> {
-    drop(match lease {
-        Some(lease) => table.push_for(lease, keys, gradients, examples)?,
-        None => table.push_after(keys, gradients, examples, &Tickets::none())?,
-    });
-    Ok(())
+    table.push_opts(keys, gradients, PushOptions { examples, lease, ..PushOptions::default() }).map(drop)
 }
 
 /// Sets the rate of each epoch, for all workers.
@@ -235,7 +232,7 @@ impl<'a> Pace<'a> {
             Setter::Anyone(reached) => {
                 reached.push(&reached.keys(&[epoch.into()]), vec![1])?.wait()?;
                 let furthest = || -> Result<u32, slackwater::Error> {
-                    let epochs = reached.pull_all()?.wait()?;
+                    let epochs = reached.scan(..)?.wait()?;
                     Ok(epochs.ids().iter().copied().max().map_or(epoch, |epoch| epoch as u32))
                 };
                 let mut latest = furthest()?;
@@ -281,7 +278,10 @@ impl<'a> Learner<'a> {
         let mut pulls = Vec::new();
         for ((table, weights), shape) in tables.iter().zip(weights.iter_mut()).zip(shapes.iter()) {
             weights.resize(examples.keys.len() * shape.width as usize, 0.0);
-            pulls.push(table.pull_into(examples.keys, std::mem::take(weights), &Tickets::none())?);
+            pulls.push(table.pull_opts(
+                examples.keys,
+                PullOptions { into: Some(std::mem::take(weights).into()), ..PullOptions::default() },
+            )?);
         }
         let mut lesson = Lesson::default();
         for (pull, weights) in pulls.into_iter().zip(weights.iter_mut()) {
@@ -362,7 +362,7 @@ mod tests {
                 l1: 0.0,
                 consistency,
                 bias: false,
-                codecs: slackwater::Codecs::default(),
+                codecs: slackwater::policy::Codecs::default(),
             };
             let trained = train(&session, &Linear { l2: 0.0 }, &training, None, &reader, |_| Go::On);
             let table = &trained.expect("it trains").tables[0];

@@ -20,7 +20,8 @@ use apps::softmax::Softmax;
 use apps::train::{Go, Rate, Rule, Training};
 use common::{Scratch, Way, folder, learn, lib_svm, on_workers, open};
 use data::{Csv, DataReader, Format, Labels, ReaderSettings, Shuffle, Weighting, bag_of_words};
-use slackwater::{Codecs, Consistency};
+use slackwater::Consistency;
+use slackwater::policy::Codecs;
 use std::io::Write;
 use std::path::Path;
 
@@ -103,7 +104,7 @@ impl Known {
                 l1: self.l1(),
                 consistency,
                 bias: false,
-                codecs: slackwater::Codecs::default(),
+                codecs: slackwater::policy::Codecs::default(),
             };
             let model = learn(&Logistic { l2: 0.0 }, &training, None, &train, workers);
             let (objective, non_zeros) = objective(&model, &once);
@@ -119,7 +120,7 @@ impl Known {
                 Proximal { l1: self.l1(), blocks, consistency, passes, tolerance: 5e-4, codecs: Codecs::default() };
             let results = on_workers(&train, workers, |session, share| {
                 let solved = apps::proximal::train(session, &proximal, share, |_| Go::On).expect("it trains");
-                let rows = solved.table.pull_all().and_then(|pull| pull.wait()).expect("the weights can be read");
+                let rows = solved.table.scan(..).and_then(|pull| pull.wait()).expect("the weights can be read");
                 (solved.gap, rows.values().chunks_exact(2).filter(|row| row[0] != 0.0).count())
             });
             let (gap, non_zeros) = results[0];

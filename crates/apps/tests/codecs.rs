@@ -13,7 +13,8 @@ use apps::predict::Predict;
 use apps::train::{Go, Rate, Rule, Training};
 use common::{folder, on_workers, open};
 use data::{DataReader, Format, Labels, ReaderSettings, Shuffle};
-use slackwater::{Codecs, Consistency};
+use slackwater::Consistency;
+use slackwater::policy::Codecs;
 
 /// Test accuracy in percent after learning from the smaller of the two files, by plain steps in
 /// lock-step, two workers.

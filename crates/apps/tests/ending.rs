@@ -8,7 +8,8 @@ use apps::logistic::Logistic;
 use apps::proximal::Proximal;
 use apps::train::{Go, Rule, TrainError, Trained, Training, train};
 use data::{DataReader, Format, Labels, ReaderSettings};
-use slackwater::{Connect, Consistency, LeaveSignal, Membership, RunSize, Serve, Session};
+use slackwater::cluster::{LeaveSignal, Membership};
+use slackwater::{Connect, Consistency, RunSize, Serve, Session};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
@@ -141,7 +142,7 @@ fn proximal_steps(name: &str, consistency: Consistency, watch: impl Fn(u32, u64)
         consistency,
         passes: u32::MAX,
         tolerance: -1.0,
-        codecs: slackwater::Codecs::default(),
+        codecs: slackwater::policy::Codecs::default(),
     };
     let sessions = Session::embedded(RunSize { servers: 2, workers: 3 }).unwrap();
     let ended = std::thread::scope(|scope| {
@@ -186,7 +187,7 @@ fn a_worker_that_waits_for_leases_leaves_when_it_is_told_to() {
     let settings = ReaderSettings { minibatch_rows: 30_000, ..ReaderSettings::new(Format::LibSvm, Labels::Binary) };
     let leased = Leased::of(&DataReader::open(&[path.to_str().unwrap()], settings).unwrap(), 0).unwrap();
     assert_eq!(leased.ranges(), 1);
-    let coordinator_address = slackwater::free_address().unwrap().to_string();
+    let coordinator_address = slackwater::cluster::free_address().unwrap().to_string();
     let connect = || Connect {
         join_limit: Duration::from_secs(50),
         leave: LeaveSignal::default(),
@@ -196,7 +197,7 @@ fn a_worker_that_waits_for_leases_leaves_when_it_is_told_to() {
     let membership = Membership::Elastic { replicas: 1, shards_per_server: 2 };
     let serve = Serve { threads: 1, coordinate, membership, ..Serve::new(connect()) };
     let rule = Rule::Ftrl { rate: 0.1, beta: 1.0 };
-    let (consistency, codecs) = (Consistency::LOCK_STEP, slackwater::Codecs::default());
+    let (consistency, codecs) = (Consistency::LOCK_STEP, slackwater::policy::Codecs::default());
     let training = &Training { rule, l1: 0.0, consistency, bias: true, codecs };
     let (holds, told_who_holds) = channel::<usize>();
     let (ended, told_who_ended) = channel();

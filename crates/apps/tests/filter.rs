@@ -7,7 +7,8 @@ use apps::proximal::{Gap, Proximal, ProximalState};
 use apps::train::{Go, TrainError};
 use common::{Scratch, folder, lib_svm, on_workers, open};
 use data::{DataReader, Labels};
-use slackwater::{Codecs, Consistency};
+use slackwater::Consistency;
+use slackwater::policy::Codecs;
 use std::fmt::Write;
 
 /// Eight features of four thousand have a say in a row's label, which is not sure even so.

@@ -220,7 +220,7 @@ fn proximal_steps_descend_as_they_always_have() {
         consistency: Consistency::slack(1),
         passes: 40,
         tolerance: 0.0,
-        codecs: slackwater::Codecs::default(),
+        codecs: slackwater::policy::Codecs::default(),
     };
     let curves = on_workers(&rows(&scratch, Labels::Binary).once(), 1, |session, share| {
         let mut objectives = Vec::new();

@@ -17,7 +17,9 @@ use apps::tally::Counted;
 use apps::train::{Go, Learnt, Rate, Rule, TrainError, Trained, Training, train};
 use common::{Scratch, open};
 use data::{DataReader, Format, Labels, ReaderSettings, Shuffle};
-use slackwater::{Codecs, Connect, Consistency, Error, Initial, Membership, RunSize, Serve, Session, Table};
+use slackwater::cluster::Membership;
+use slackwater::policy::{Codecs, Initial};
+use slackwater::{Connect, Consistency, Error, RunSize, Serve, Session, Table};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
@@ -71,7 +73,7 @@ fn training(rate: Rate, consistency: Consistency) -> Training {
 
 /// A run of two servers that workers come to and go from, and how to join it.
 fn cluster(workers: u32) -> (Connect, std::thread::JoinHandle<()>) {
-    let coordinator_address = slackwater::free_address().unwrap().to_string();
+    let coordinator_address = slackwater::cluster::free_address().unwrap().to_string();
     let connect = Connect { join_limit: Duration::from_secs(50), ..Connect::to(&coordinator_address) };
     let serve = Serve {
         threads: 2,

@@ -12,7 +12,8 @@ use apps::program::{Program, Task, Weights};
 use apps::train::{Go, Rate, Rule, Training, train};
 use common::{Scratch, open};
 use data::{DataReader, Labels, ReaderSettings};
-use slackwater::{Codecs, Consistency, Initial, RunSize, Session};
+use slackwater::policy::{Codecs, Initial};
+use slackwater::{Consistency, RunSize, Session};
 use std::time::Duration;
 
 const ROWS: u64 = 4_800;

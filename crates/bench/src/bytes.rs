@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use indicatif::ProgressBar;
-use slackwater::Codecs;
+use slackwater::policy::Codecs;
 
 use super::measure::{Format, Report};
 use dense::Trained;

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use indicatif::ProgressBar;
-use slackwater::{Consistency, Keys, NumberType, RunSize, Session, TableSpec, Tickets};
+use slackwater::policy::NumberType;
+use slackwater::table::PullOptions;
+use slackwater::{Consistency, Keys, RunSize, Session, TableSpec};
 
 use super::cold::ColdCopy;
 use super::lists::{MILLION, create, random_ids, sparse};
@@ -115,7 +117,9 @@ fn dense(rounds: u32, session: &Session, columns: &mut Columns) -> anyhow::Resul
         let (seconds, ()) = timed(|| Ok(table.push(&keys, owned[round % 4].clone())?.wait()?))?;
         put("owned", gbs(BULK_BYTES, seconds));
         let target = targets[round % 4].take().unwrap_or_default();
-        let (seconds, rows) = timed(|| Ok(table.pull_into(&keys, target, &Tickets::none())?.wait()?))?;
+        let (seconds, rows) = timed(|| {
+            Ok(table.pull_opts(&keys, PullOptions { into: Some(target.into()), ..PullOptions::default() })?.wait()?)
+        })?;
         put("pull", gbs(BULK_BYTES, seconds));
         targets[round % 4] = Some(rows.into_values());
         let (seconds, ()) = timed(|| Ok(wide.push(&wide_keys, owned[(round + 1) % 4].clone())?.wait()?))?;

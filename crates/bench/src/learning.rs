@@ -7,7 +7,8 @@ use anyhow::Context;
 use apps::logistic::Logistic;
 use apps::train::{Go, Rule, Training, train};
 use data::{DataReader, Format, Labels, ReaderSettings};
-use slackwater::{Codecs, Consistency, RunSize, Session};
+use slackwater::policy::Codecs;
+use slackwater::{Consistency, RunSize, Session};
 
 /// α and β of ftrl.
 pub(crate) const RATE: f64 = 0.1;

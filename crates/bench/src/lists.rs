@@ -4,7 +4,8 @@
 use std::sync::Arc;
 
 use indicatif::ProgressBar;
-use slackwater::{Consistency, Keys, Rows, Session, Table, TableSpec, Tickets};
+use slackwater::table::PullOptions;
+use slackwater::{Consistency, Keys, Rows, Session, Table, TableSpec};
 
 use super::measure::{Columns, timed};
 use types::SplitMix64;
@@ -73,7 +74,7 @@ pub(crate) fn sparse(
 }
 
 pub(crate) fn pull(table: &Table<f32>, keys: &Keys, target: Vec<f32>) -> anyhow::Result<Rows<f32>> {
-    Ok(table.pull_into(keys, target, &Tickets::none())?.wait()?)
+    Ok(table.pull_opts(keys, PullOptions { into: Some(target.into()), ..PullOptions::default() })?.wait()?)
 }
 
 /// A million rows that are not there yet.

@@ -9,7 +9,8 @@ use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use slackwater::{Consistency, Keys, NodeId, Session, Table, TableSpec};
+use slackwater::cluster::NodeId;
+use slackwater::{Consistency, Keys, Session, Table, TableSpec};
 
 use super::learning::{Scratch, embedded, open};
 use super::measure::{Format, Report, gbs, median, timed};

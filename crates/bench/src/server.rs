@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use anyhow::Context;
 use launch::{OutputTarget, Process, Start};
-use slackwater::{Connect, RunSize, SameHost, Serve, Session, WaitPolicy};
+use slackwater::cluster::{SameHost, WaitPolicy};
+use slackwater::{Connect, RunSize, Serve, Session};
 
 /// The settings of the hidden server process.
 #[derive(clap::Args)]
@@ -88,7 +89,7 @@ impl ServerProcess {
     /// Starts it; workers can connect at once.
     pub(crate) fn start(kind: Kind) -> anyhow::Result<Self> {
         // A free port, given up just before the child takes it.
-        let coordinator_address = slackwater::free_address()?;
+        let coordinator_address = slackwater::cluster::free_address()?;
         let process = Start::this_program("the server")?
             .args(["bench-peer", "server"])
             .args([

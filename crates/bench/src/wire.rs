@@ -7,7 +7,9 @@
 use std::sync::Arc;
 
 use indicatif::ProgressBar;
-use slackwater::{Keys, SameHost, Session, Table, TableSpec, Tickets};
+use slackwater::cluster::SameHost;
+use slackwater::table::PullOptions;
+use slackwater::{Keys, Session, Table, TableSpec};
 
 use super::cold::ColdCopy;
 use super::core;
@@ -139,7 +141,9 @@ fn dense(rounds: u32, raw: &mut RawPeer, columns: &mut Columns, progress: &Progr
             put(name, raw.throughput_down(chunk)?);
         }
         let target = targets[round % 4].take().unwrap_or_default();
-        let (seconds, rows) = timed(|| Ok(table.pull_into(&keys, target, &Tickets::none())?.wait()?))?;
+        let (seconds, rows) = timed(|| {
+            Ok(table.pull_opts(&keys, PullOptions { into: Some(target.into()), ..PullOptions::default() })?.wait()?)
+        })?;
         put("pull", gbs(BULK_BYTES, seconds));
         targets[round % 4] = Some(rows.into_values());
         let (seconds, ()) = timed(|| Ok(wide.push(&wide_keys, sources[(round + 1) % 4].clone())?.wait()?))?;

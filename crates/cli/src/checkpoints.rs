@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use clap::value_parser;
-use slackwater::{CheckpointSettings, ResumeFrom};
+use slackwater::cluster::{CheckpointSettings, ResumeFrom};
 
 /// The settings of checkpoints.
 #[derive(Clone, clap::Args)]

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::value_parser;
-use slackwater::{Connect, ElectionSettings, Membership, RunSize, SameHost, Serve};
+use slackwater::cluster::{ElectionSettings, Membership, SameHost};
+use slackwater::{Connect, RunSize, Serve};
 
 use crate::checkpoints;
 use crate::leaving;

@@ -18,7 +18,8 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::value_parser;
-use slackwater::{Error, NodeError, RunSize, Session};
+use slackwater::cluster::NodeError;
+use slackwater::{Error, RunSize, Session};
 
 use crate::launch;
 use crate::logs::Form;

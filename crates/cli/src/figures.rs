@@ -3,7 +3,10 @@
 
 use std::time::Duration;
 
-use slackwater::{Consistency, NumberType, TableSpec, TimeBreakdown, Traffic, WorkerId};
+use slackwater::cluster::WorkerId;
+use slackwater::monitor::{TimeBreakdown, Traffic};
+use slackwater::policy::NumberType;
+use slackwater::{Consistency, TableSpec};
 
 /// Reads are counted by how many clocks the reader was ahead; the last count is of all that were
 /// further.

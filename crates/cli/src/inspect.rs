@@ -42,7 +42,7 @@ struct Heavy {
 pub(crate) fn run(options: &InspectOptions) -> anyhow::Result<()> {
     let location = options.model.to_string_lossy();
     if options.model.is_dir() || location.starts_with("s3://") {
-        return Ok(write!(std::io::stdout().lock(), "{}", slackwater::describe_checkpoint(&location)?)?);
+        return Ok(write!(std::io::stdout().lock(), "{}", slackwater::cluster::describe_checkpoint(&location)?)?);
     }
     let model = Model::read(&options.model)?;
     let names = match &options.names {

@@ -7,7 +7,8 @@ use std::sync::atomic::AtomicBool;
 use anyhow::Context;
 use signal_hook::consts::{SIGTERM, SIGUSR1};
 use signal_hook::flag::{register, register_conditional_shutdown};
-use slackwater::{Error, LeaveSignal, NodeError};
+use slackwater::Error;
+use slackwater::cluster::{LeaveSignal, NodeError};
 
 /// Listens from now on. The same signal twice ends the process at once.
 pub(crate) fn listen() -> anyhow::Result<LeaveSignal> {

@@ -20,7 +20,7 @@ use std::process::ExitCode;
 use ::launch::EXPELLED_STATUS;
 use apps::train::TrainError;
 use clap::{Parser, Subcommand};
-use slackwater::NodeError;
+use slackwater::cluster::NodeError;
 
 /// Trains one model on machines that do not keep step.
 #[derive(Parser)]

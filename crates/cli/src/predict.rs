@@ -40,7 +40,7 @@ pub(crate) fn run(options: &PredictOptions) -> anyhow::Result<()> {
     let model = Model::read(&options.model)?;
     let shown = || options.model.display().to_string();
     let settings = Settings::of_model(&model.settings).with_context(shown)?;
-    let method = train::method(&settings, &slackwater::Codecs::default()).with_context(shown)?;
+    let method = train::method(&settings, &slackwater::policy::Codecs::default()).with_context(shown)?;
     let needed = [&data::files(&options.data)?[..], std::slice::from_ref(&options.model)].concat();
     train::check_output("out", options.out.as_deref(), &needed)?;
     let (reader, labelled) = open(&settings, options)?;

@@ -11,9 +11,9 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Parser, Subcommand, value_parser};
 use launch::{SAME_HOST_WORDS, parse_same_host};
 use observe::{CodecCost, Metrics, ServerState};
-use slackwater::{
-    Connect, LeaveSignal, Membership, Meter, NodeId, ReportCallback, RunSize, SameHost, Serve, ServerReport, Session,
-};
+use slackwater::cluster::{LeaveSignal, Membership, NodeId, ReportCallback, SameHost, ServerReport};
+use slackwater::monitor::Meter;
+use slackwater::{Connect, RunSize, Serve, Session};
 
 use crate::{checkpoints, demo, leaving, train};
 

@@ -4,7 +4,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use slackwater::{Replayed, Updaters, replay_file};
+use slackwater::recording::{Replayed, replay_file};
+use slackwater::updaters::Updaters;
 
 /// How the name of a recording ends.
 const EXTENSION: &str = "recording";

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use anyhow::Context;
 use serde_json::{Value, json};
-use slackwater::{Connect, Measured, MemberState, MemberStatus, NodeId, Span, Status, Timeout, WorkerId, status};
+use slackwater::Connect;
+use slackwater::cluster::{NodeId, WorkerId};
+use slackwater::monitor::{Measured, MemberState, MemberStatus, Span, Status, Timeout, status};
 
 /// The settings of `status`.
 #[derive(clap::Args)]

@@ -32,7 +32,11 @@ use learn::{Learned, learn};
 use monitor::{Account, Display, TrainingMonitor};
 use observe::{Exporter, Metrics};
 use report::{Report, Run};
-use slackwater::{Consistency, NumberType, Refusal, RunSize, Session, TableSpec, Updaters, WaitPolicy};
+use slackwater::cluster::WaitPolicy;
+use slackwater::policy::NumberType;
+use slackwater::table::Refusal;
+use slackwater::updaters::Updaters;
+use slackwater::{Consistency, Keys, RunSize, Session, TableSpec};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::Write;
@@ -152,7 +156,8 @@ pub(crate) fn check_output(flag: &str, file: Option<&Path>, needed: &[PathBuf]) 
 
 /// Whether a failure only says that another worker's is the reason.
 fn is_of_another(failure: &anyhow::Error) -> bool {
-    use slackwater::{Error, NodeError};
+    use slackwater::Error;
+    use slackwater::cluster::NodeError;
     let lost = |error: &Error| matches!(error, Error::Run(NodeError::Lost { .. } | NodeError::GivenUp { .. }));
     match failure.downcast_ref() {
         Some(TrainError::Other) => true,
@@ -190,7 +195,7 @@ fn see_through(
 fn give_up(session: Session, error: anyhow::Error) -> anyhow::Result<()> {
     use slackwater::Error;
     match error.downcast_ref() {
-        Some(TrainError::Left | TrainError::Cluster(Error::Run(slackwater::NodeError::Leaving))) => {
+        Some(TrainError::Left | TrainError::Cluster(Error::Run(slackwater::cluster::NodeError::Leaving))) => {
             session.close()?;
             eprintln!("{}", TrainError::Left);
             return Ok(());
@@ -210,9 +215,9 @@ fn agree(session: &Session, job: &Job) -> anyhow::Result<()> {
     let mut hasher = DefaultHasher::new();
     job.settings.kept().hash(&mut hasher);
     let rank = u64::from(session.rank());
-    table.push_range(rank..rank + 1, vec![hasher.finish() as i64])?.wait()?;
+    table.push(&Keys::run(rank..rank + 1), vec![hasher.finish() as i64])?.wait()?;
     session.barrier()?;
-    let all = table.pull_range(0..session.size().workers.into())?.wait()?;
+    let all = table.pull(&Keys::run(0..session.size().workers.into()))?.wait()?;
     match all.values().iter().position(|other| *other != all.values()[0]) {
         Some(other) => {
             bail!("worker {other} was told to do something else than worker 0: give all the same words after `--`")
@@ -332,9 +337,9 @@ fn work_on(
     if rank != 0 {
         return Ok(None);
     }
-    let rows = figures_table.pull_range(0..workers.into())?.wait()?;
+    let rows = figures_table.pull(&Keys::run(0..workers.into()))?.wait()?;
     let figures: Vec<Figures> = rows.values().chunks(Figures::width(workers as usize)).map(Figures::from_row).collect();
-    let rows = accounts_table.pull_range(0..workers.into())?.wait()?;
+    let rows = accounts_table.pull(&Keys::run(0..workers.into()))?.wait()?;
     let (account, curve) = Account::together(rows.values());
     let (seconds, ranks) = (Totals::of(&figures).seconds, Ranks::first(workers));
     let (codecs, in_all) = (session.codecs(), None);

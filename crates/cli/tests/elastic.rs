@@ -96,7 +96,7 @@ fn workers_that_come_later_take_their_share_or_are_turned_away_in_words() {
     let (same, other) = (train(&folder, &[]), train(&folder, &["--rate=0.2"]));
     let proximal: Vec<String> = ["train", "logistic", "--updater=proximal", "--l1=0.01"].map(str::to_owned).into();
     let proximal = [proximal, vec![format!("--data={}", folder.path("rows.libsvm"))]].concat();
-    let coordinator_address = slackwater::free_address().unwrap().to_string();
+    let coordinator_address = slackwater::cluster::free_address().unwrap().to_string();
     let coordinator_address = format!("--coordinator={coordinator_address}");
     let worker = ["worker", &coordinator_address, "--failure-timeout=2", "--join-limit=50"];
     let coordinate = ["--coordinate", "--servers=2", "--workers=2", "--replicas=2", "--shards-per-server=4"];

@@ -1,10 +1,11 @@
 //! Which rows of an ℓ1 problem are active, as its shards see it.
 
+use crate::table::TargetNumber;
 use crate::ticket::FromOutcome;
-use crate::{Error, Table, TargetNumber, Ticket};
+use crate::{Error, Table, Ticket, Tickets};
 use types::{Clock, Placement, WorkerId};
 use wire::{Bits, Keys};
-use worker::TicketOutcome;
+use worker::{Op, TicketOutcome};
 
 /// Which rows are active, by the place of their keys in the list that was asked about: see
 /// [`Table::active`].
@@ -78,7 +79,8 @@ impl<T: TargetNumber> Table<T> {
     /// are active. As fresh as a pull of these rows would be; waits as that does.
     ///
     /// ```
-    /// # use slackwater::{Codecs, Combine, Reduce, RunSize, Session, TableSpec, UpdaterSpec};
+    /// # use slackwater::{RunSize, Session, TableSpec, UpdaterSpec};
+    /// # use slackwater::policy::{Codecs, Combine, Reduce};
     /// # let session = Session::embedded(RunSize { servers: 2, workers: 1 })?.remove(0);
     /// let spec = TableSpec::sparse("weights", 2)                      // a weight; a gradient and its curvature
     ///     .updater(UpdaterSpec::Proximal { rate: 1.0, l1: 1.0 })
@@ -101,6 +103,6 @@ impl<T: TargetNumber> Table<T> {
     /// # Ok::<(), slackwater::Error>(())
     /// ```
     pub fn active(&self, keys: &Keys) -> Result<Ticket<ActiveRows>, Error> {
-        self.begin(|worker| worker.active(self.id, keys.clone()))
+        self.submit(Op::Active { keys: keys.clone() }, None, &Tickets::none())
     }
 }

@@ -7,8 +7,8 @@ use types::Codecs;
 /// the table says so.
 ///
 /// ```
-/// assert!(slackwater::is_lossy(&["keys", "1bit"]) && slackwater::is_lossy(&["auto"]));
-/// assert!(!slackwater::is_lossy(&["keys", "lz4"]));
+/// assert!(slackwater::policy::is_lossy(&["keys", "1bit"]) && slackwater::policy::is_lossy(&["auto"]));
+/// assert!(!slackwater::policy::is_lossy(&["keys", "lz4"]));
 /// ```
 #[must_use]
 pub fn is_lossy<S: AsRef<str>>(names: &[S]) -> bool {

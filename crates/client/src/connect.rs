@@ -10,7 +10,8 @@ use std::time::Duration;
 /// over TCP.
 ///
 /// ```
-/// use slackwater::{Connect, SameHost, WaitPolicy};
+/// use slackwater::Connect;
+/// use slackwater::cluster::{SameHost, WaitPolicy};
 /// use std::time::Duration;
 ///
 /// let connect = Connect {

@@ -19,7 +19,7 @@ const AT_ONCE: u64 = 2;
 /// Input that is leased: how it is cut, and how often it is read. Every worker must say the same.
 ///
 /// ```
-/// use slackwater::LeasedInput;
+/// use slackwater::data_leases::LeasedInput;
 ///
 /// let input = LeasedInput::new(100).epochs(3).shuffled(7).per_clock(8).named("day_0.tsv (100 ranges)", 0x5EED);
 /// assert_eq!(input, LeasedInput::new(100).epochs(3).shuffled(7).per_clock(8).named("day_0.tsv (100 ranges)", 0x5EED));
@@ -69,18 +69,21 @@ impl LeasedInput {
 /// A worker's leases of one data set. Made by [`Session::leases`].
 ///
 /// Lease `epoch × ranges + range` is one range of the input in one epoch. A worker takes one,
-/// pushes what it learns from its minibatches ([`Table::push_for`](crate::Table::push_for)), and
-/// commits it. The leases of a worker that is lost are given to others, which learn from them
-/// again; shards leave out what they hold already. So every example counts once, if a lease is
-/// learnt from in the same way every time: its minibatches must be cut from the lease alone, and
-/// each must push the same keys to the same tables in the same order.
+/// pushes what it learns from its minibatches
+/// ([`PushOptions::lease`](crate::table::PushOptions::lease)), and commits it. The leases of a
+/// worker that is lost are given to others, which learn from them again; shards leave out what they
+/// hold already. So every example counts once, if a lease is learnt from in the same way every
+/// time: its minibatches must be cut from the lease alone, and each must push the same keys to the
+/// same tables in the same order.
 ///
 /// A worker for which nothing is left waits for what others hold, since that may come back.
 /// Meanwhile it ends clocks as they do, so that nobody waits for it; when all is committed, every
 /// worker is at the same clock.
 ///
 /// ```
-/// use slackwater::{LeasedInput, RunSize, Session, TableSpec};
+/// use slackwater::{Keys, RunSize, Session, TableSpec};
+/// use slackwater::data_leases::LeasedInput;
+/// use slackwater::table::PushOptions;
 ///
 /// let sessions = Session::embedded(RunSize { servers: 2, workers: 2 })?;
 /// std::thread::scope(|scope| {
@@ -91,7 +94,8 @@ impl LeasedInput {
 ///             let mut in_clock = 0;
 ///             while let Some(lease) = leases.next_lease()? {
 ///                 let keys = counts.keys(&[lease.range()]);
-///                 drop(counts.push_for(&lease, &keys, vec![1.0], 1)?);    // its only minibatch
+///                 let learnt = PushOptions { lease: Some(&lease), ..PushOptions::default() };
+///                 drop(counts.push_opts(&keys, vec![1.0], learnt)?);      // its only minibatch
 ///                 leases.commit(lease)?;
 ///                 in_clock += 1;
 ///                 if in_clock >= leases.share() {
@@ -100,7 +104,7 @@ impl LeasedInput {
 ///                 }
 ///             }
 ///             session.barrier()?;
-///             assert_eq!(counts.pull_range(0..20)?.wait()?.values(), [3.0; 20]);    // each once an epoch
+///             assert_eq!(counts.pull(&Keys::run(0..20))?.wait()?.values(), [3.0; 20]);    // each once an epoch
 ///             session.close()
 ///         });
 ///     }
@@ -121,7 +125,8 @@ pub struct DataLeases {
 /// What there is for a worker that asks for a lease.
 ///
 /// ```
-/// use slackwater::{LeasedInput, NextLease, RunSize, Session};
+/// use slackwater::{RunSize, Session};
+/// use slackwater::data_leases::{LeasedInput, NextLease};
 /// use std::time::Duration;
 ///
 /// let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
@@ -197,7 +202,8 @@ impl Session {
     /// other terms ([`Error::Leases`]), or if the run is lost ([`Error::Run`]).
     ///
     /// ```
-    /// # use slackwater::{LeasedInput, RunSize, Session};
+    /// # use slackwater::{RunSize, Session};
+    /// # use slackwater::data_leases::LeasedInput;
     /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let leases = session.leases("train", &LeasedInput::new(10).named("a9a (10 ranges)", 7))?;
     /// assert_eq!(leases.share(), 1);
@@ -223,7 +229,8 @@ impl DataLeases {
     /// ([`Error::Run`]) or a commit was refused ([`Error::Leases`]).
     ///
     /// ```
-    /// # use slackwater::{LeasedInput, RunSize, Session};
+    /// # use slackwater::{RunSize, Session};
+    /// # use slackwater::data_leases::LeasedInput;
     /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let mut leases = session.leases("train", &LeasedInput::new(2).epochs(2))?;
     /// let mut learnt = Vec::new();
@@ -280,7 +287,8 @@ impl DataLeases {
     /// Whoever finds that so ends it, too. Does not block.
     ///
     /// ```
-    /// # use slackwater::{LeasedInput, RunSize, Session};
+    /// # use slackwater::{RunSize, Session};
+    /// # use slackwater::data_leases::LeasedInput;
     /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let mut leases = session.leases("train", &LeasedInput::new(100))?;
     /// let lease = leases.next_lease()?.expect("the first");
@@ -335,7 +343,8 @@ impl DataLeases {
     /// after so many.
     ///
     /// ```
-    /// # use slackwater::{LeasedInput, RunSize, Session};
+    /// # use slackwater::{RunSize, Session};
+    /// # use slackwater::data_leases::LeasedInput;
     /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// assert_eq!(session.leases("train", &LeasedInput::new(9).per_clock(8))?.share(), 8);
     /// # session.close()?;
@@ -351,12 +360,15 @@ impl DataLeases {
     /// the clock ends.
     ///
     /// ```
-    /// # use slackwater::{LeasedInput, RunSize, Session, TableSpec};
+    /// # use slackwater::{RunSize, Session, TableSpec};
+    /// # use slackwater::data_leases::LeasedInput;
+    /// # use slackwater::table::PushOptions;
     /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// # let table = session.table::<f32>(TableSpec::dense("t", 1, 1))?;
     /// let mut leases = session.leases("train", &LeasedInput::new(1))?;
     /// let lease = leases.next_lease()?.expect("one range");
-    /// drop(table.push_for(&lease, &table.keys(&[0]), vec![1.0], 1)?);
+    /// let learnt = PushOptions { lease: Some(&lease), ..PushOptions::default() };
+    /// drop(table.push_opts(&table.keys(&[0]), vec![1.0], learnt)?);
     /// leases.commit(lease)?;
     /// session.clock()?;
     /// # session.close()?;

@@ -9,10 +9,11 @@ use worker::TableFailure;
 /// program can decide on.
 ///
 /// ```
-/// # use slackwater::{Error, Refusal, RunSize, Session, TableSpec};
+/// # use slackwater::{Error, Keys, RunSize, Session, TableSpec};
+/// # use slackwater::table::Refusal;
 /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
 /// # let table = session.table::<f32>(TableSpec::dense("t", 1, 1))?;
-/// match table.push_range(0..1, vec![f32::NAN])?.wait() {
+/// match table.push(&Keys::run(0..1), vec![f32::NAN])?.wait() {
 ///     Ok(()) => println!("applied"),
 ///     Err(Error::Refused { placement, refusal: Refusal::NotFinite { position }, .. }) => {
 ///         println!("skipping the batch: the gradient for {} is not finite", placement.key(position));

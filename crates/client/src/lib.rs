@@ -23,53 +23,108 @@
 //! session.close()?;
 //! # Ok::<(), slackwater::Error>(())
 //! ```
+//!
+//! What most programs need is at the root, and all of it in the [`prelude`]. The rest is by theme:
+//!
+//! - [`table`]: keys, values, tickets, and the options of each operation on a table.
+//! - [`policy`]: what a table promises, what an update does, how messages shrink.
+//! - [`updaters`]: updaters of your own.
+//! - [`data_leases`]: input that workers take range by range.
+//! - [`cluster`]: the nodes of a run, how they are started, and how they end.
+//! - [`monitor`]: how a run is doing, and what its nodes have counted.
+//! - [`recording`]: recordings of a node, and their replay.
 
 mod active_rows;
 mod addresses;
 mod codecs;
 mod connect;
-mod data_leases;
+pub mod data_leases;
 mod embedded;
 mod error;
 mod serve;
 mod session;
 mod status;
-mod table;
+pub mod table;
 mod ticket;
 mod time_breakdown;
 mod update_log;
 
-pub use active_rows::ActiveRows;
-pub use codec::Meter;
-pub use codecs::is_lossy;
 pub use connect::Connect;
-pub use coordinator::Membership;
-pub use data_leases::{DataLease, DataLeases, LeasedInput, NextLease};
 pub use error::Error;
-pub use net::{SameHost, Traffic, free_address};
-pub use node::{
-    CheckpointSettings, LeaveSignal, NodeError, RecordingError, Replayed, ReportCallback, RunFailure, ServerReport,
-    WaitPolicy, describe_checkpoint, replay_file,
-};
-pub use serve::{ElectionSettings, ResumeFrom, Serve};
+pub use serve::Serve;
 pub use session::Session;
-pub use shard::{ServerCounts, ShardCounts};
-pub use status::status;
-pub use table::{PushValues, Table, TargetNumber};
-pub use ticket::{FromOutcome, Prerequisite, Rows, Ticket, Tickets};
-pub use time_breakdown::TimeBreakdown;
-pub use types::{
-    Bandwidth, BandwidthError, CacheSpec, Clock, Codecs, Combine, Consistency, Initial, Key, Measured, NodeId,
-    NumberType, Placement, Position, Reduce, RunSize, Setting, Span, SpecError, TableShape, TableSpec, UpdaterSpec,
-    WorkerId,
-};
-pub use update::{Number, UpdateStep, Updater, Updaters};
-pub use update_log::UpdateLog;
-pub use wire::{
-    Backing, Bits, FailedClock, KeyError, Keys, MemberState, MemberStatus, NodeReport, Payload, Refusal, Status,
-    Timeout,
-};
-pub use worker::{CodecUse, PullBuffer, TableFailure, WorkerCounts};
+pub use table::Table;
+pub use ticket::{Rows, Ticket, Tickets};
+pub use types::{Consistency, RunSize, TableSpec, UpdaterSpec};
+pub use wire::Keys;
+
+/// What most programs need: `use slackwater::prelude::*;`.
+///
+/// ```
+/// use slackwater::prelude::*;
+///
+/// let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
+/// let table = session.table::<f32>(TableSpec::dense("t", 4, 1).combine(Combine::Clock(Reduce::Mean)))?;
+/// let options = PushOptions { examples: 32, ..PushOptions::default() };
+/// table.push_opts(&Keys::run(0..4), vec![1.0; 4], options)?.wait()?;
+/// session.clock()?;
+/// assert_eq!(table.pull(&Keys::run(0..4))?.wait()?.values(), [1.0; 4]);
+/// session.close()?;
+/// # Ok::<(), slackwater::Error>(())
+/// ```
+pub mod prelude {
+    pub use crate::policy::{Codecs, Combine, NumberType, Reduce};
+    pub use crate::table::{PullOptions, PushOptions, PushPullOptions, ScanOptions, SetOptions};
+    pub use crate::{
+        Connect, Consistency, Error, Keys, Rows, RunSize, Serve, Session, Table, TableSpec, Ticket, Tickets,
+        UpdaterSpec,
+    };
+}
+
+/// What a table promises, what an update does to a row, and how messages shrink: the parts of a
+/// [`TableSpec`].
+pub mod policy {
+    pub use crate::codecs::is_lossy;
+    pub use types::{
+        CacheSpec, Codecs, Combine, Consistency, Initial, NumberType, Placement, Reduce, SpecError, TableShape,
+        TableSpec, UpdaterSpec,
+    };
+}
+
+/// Updaters of a program's own: see [`Session::embedded_with`].
+pub mod updaters {
+    pub use update::{Number, UpdateStep, Updater, Updaters};
+}
+
+/// The nodes of a run: who is in it, where they are, how they wait, and why they end.
+pub mod cluster {
+    pub use crate::connect::Connect;
+    pub use crate::serve::{ElectionSettings, ResumeFrom, Serve};
+    pub use coordinator::Membership;
+    pub use net::{SameHost, free_address};
+    pub use node::{
+        CheckpointSettings, LeaveSignal, NodeError, ReportCallback, RunFailure, ServerReport, WaitPolicy,
+        describe_checkpoint,
+    };
+    pub use types::{Bandwidth, BandwidthError, NodeId, RunSize, WorkerId};
+}
+
+/// How a run is doing: its status, as the coordinator tells it, and what its nodes have counted.
+pub mod monitor {
+    pub use crate::status::status;
+    pub use crate::time_breakdown::TimeBreakdown;
+    pub use codec::Meter;
+    pub use net::Traffic;
+    pub use shard::{ServerCounts, ShardCounts};
+    pub use types::{Measured, Span};
+    pub use wire::{MemberState, MemberStatus, NodeReport, Status, Timeout};
+    pub use worker::{CodecUse, WorkerCounts};
+}
+
+/// Recordings of what a node was told and said, and their replay.
+pub mod recording {
+    pub use node::{RecordingError, Replayed, replay_file};
+}
 
 /// The tour of the README, compiled and run with the other examples.
 #[cfg(doctest)]

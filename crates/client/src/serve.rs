@@ -56,9 +56,10 @@ pub struct Serve {
 /// The checkpoint that a run goes on from.
 ///
 /// ```
-/// use slackwater::{Connect, Error, ResumeFrom, RunSize, Serve};
+/// use slackwater::{Connect, Error, RunSize, Serve};
+/// use slackwater::cluster::ResumeFrom;
 ///
-/// let coordinator = slackwater::free_address().expect("a free port");
+/// let coordinator = slackwater::cluster::free_address().expect("a free port");
 /// let resume = ResumeFrom { location: "no/such/folder".into(), job: "clicks".into() };
 /// let size = RunSize { servers: 1, workers: 1 };
 /// let serve = Serve { coordinate: Some(size), resume: Some(resume), ..Serve::new(Connect::to(&coordinator.to_string())) };
@@ -75,7 +76,8 @@ pub struct ResumeFrom {
 /// How one of several coordinators comes to lead a run: by what etcd says.
 ///
 /// ```
-/// use slackwater::{Connect, ElectionSettings, Membership, RunSize, Serve};
+/// use slackwater::{Connect, RunSize, Serve};
+/// use slackwater::cluster::{ElectionSettings, Membership};
 ///
 /// // A process that is one of two coordinators, and nothing else.
 /// let election = ElectionSettings { registry: "etcd://10.0.0.1:2379/slackwater/clicks-17".to_owned(), job: "clicks-17".to_owned() };
@@ -136,7 +138,7 @@ impl Serve {
     /// ```
     /// use slackwater::{Connect, RunSize, Serve, Session};
     ///
-    /// let coordinator = slackwater::free_address().expect("a free port");
+    /// let coordinator = slackwater::cluster::free_address().expect("a free port");
     /// let connect = Connect::to(&coordinator.to_string());
     /// let nobody = Serve { coordinate: Some(RunSize { servers: 1, workers: 0 }), ..Serve::new(connect.clone()) };
     /// assert!(nobody.run().is_err());

@@ -4,9 +4,11 @@ mod open;
 mod state;
 
 use crate::table::{Table, TargetNumber};
+use crate::time_breakdown::TimeBreakdown;
 use crate::update_log::UpdateLogs;
-use crate::{CodecUse, Error, RunFailure, TimeBreakdown, embedded};
+use crate::{Error, embedded};
 use net::{Traffic, lock};
+use node::RunFailure;
 pub(crate) use open::{check_size, token};
 pub(crate) use state::SessionState;
 use state::TableLogs;
@@ -14,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 use types::{Bandwidth, Clock, NodeId, RunSize, TableSpec};
-use worker::WorkerCounts;
+use worker::{CodecUse, WorkerCounts};
 
 /// A worker's place in a run. Threads of a program may share it.
 ///
@@ -22,14 +24,14 @@ use worker::WorkerCounts;
 /// panic it leaves without a word, so that the others notice and end.
 ///
 /// ```
-/// use slackwater::{RunSize, Session, TableSpec};
+/// use slackwater::{Keys, RunSize, Session, TableSpec};
 ///
 /// let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
 /// let table = session.table::<f32>(TableSpec::dense("weights", 3, 1))?;
 /// for _ in 0..10 {
-///     let weights = table.pull_range(0..3)?.wait()?;     // as fresh as the table asks
+///     let weights = table.pull(&Keys::run(0..3))?.wait()?;     // as fresh as the table asks
 ///     let gradient: Vec<f32> = weights.values().iter().map(|weight| 0.1 * (1.0 - weight)).collect();
-///     drop(table.push_range(0..3, gradient)?);           // a failure would show at the clock
+///     drop(table.push(&Keys::run(0..3), gradient)?);           // a failure would show at the clock
 ///     session.clock()?;
 /// }
 /// assert_eq!(session.now().0, 10);
@@ -94,8 +96,8 @@ impl Session {
     /// `slackwater worker`). A program asks after each minibatch, or lease. If so, it finishes what
     /// it is at and [closes](Self::close) its session: nobody waits for it from then on. Calls that
     /// wait for others fail after a few seconds
-    /// ([`NodeError::Leaving`](crate::NodeError::Leaving)). Where the run ends with any of its
-    /// nodes, every call fails instead, and everybody is told why. Does not block.
+    /// ([`NodeError::Leaving`](crate::cluster::NodeError::Leaving)). Where the run ends with any of
+    /// its nodes, every call fails instead, and everybody is told why. Does not block.
     ///
     /// ```
     /// # use slackwater::{RunSize, Session};
@@ -136,7 +138,7 @@ impl Session {
     }
 
     /// Whether nodes may come and go in this run while it lasts
-    /// ([`Membership::Elastic`](crate::Membership)).
+    /// ([`Membership::Elastic`](crate::cluster::Membership)).
     ///
     /// ```
     /// # use slackwater::{RunSize, Session};
@@ -221,10 +223,11 @@ impl Session {
     /// have any; see [`CodecUse`]. Does not block.
     ///
     /// ```
-    /// # use slackwater::{Codecs, RunSize, Session, TableSpec};
+    /// # use slackwater::{Keys, RunSize, Session, TableSpec};
+    /// # use slackwater::policy::Codecs;
     /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let layer = session.table::<f32>(TableSpec::dense("layer", 100, 64).codecs(Codecs::up(["bf16"])))?;
-    /// layer.push_range(0..100, vec![0.5; 6400])?.wait()?;
+    /// layer.push(&Keys::run(0..100), vec![0.5; 6400])?.wait()?;
     /// assert_eq!(session.codecs()[0].upward.ratio(), Some(2.0));
     /// # session.close()?;
     /// # Ok::<(), slackwater::Error>(())
@@ -310,11 +313,11 @@ impl Session {
     /// the same), or if the run is lost ([`Error::Run`]).
     ///
     /// ```
-    /// # use slackwater::{RunSize, Session, TableSpec};
+    /// # use slackwater::{Keys, RunSize, Session, TableSpec};
     /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let table = session.table::<f32>(TableSpec::dense("t", 1, 1))?;
-    /// drop(table.push_range(0..1, vec![f32::NAN])?);
-    /// table.push_range(0..1, vec![1.0])?.wait()?;
+    /// drop(table.push(&Keys::run(0..1), vec![f32::NAN])?);
+    /// table.push(&Keys::run(0..1), vec![1.0])?.wait()?;
     /// assert!(session.clock().is_err());         // somebody should know of the NaN
     /// assert!(session.clock().is_ok());          // and now does
     /// assert_eq!(session.now().0, 2);
@@ -398,11 +401,12 @@ impl Session {
     /// Has calls that block ask `interrupt` now and then whether they should go on waiting: those
     /// that have waited for a twentieth of a second, and what a program in another language does on
     /// Ctrl-C, for instance. If it says no the call fails with
-    /// [`NodeError::Interrupted`](crate::NodeError::Interrupted); what was under way still is, and
-    /// the run goes on. Set once; later ones are ignored. Does not block.
+    /// [`NodeError::Interrupted`](crate::cluster::NodeError::Interrupted); what was under way still
+    /// is, and the run goes on. Set once; later ones are ignored. Does not block.
     ///
     /// ```
-    /// use slackwater::{Error, NodeError, RunSize, Session};
+    /// use slackwater::{Error, RunSize, Session};
+    /// use slackwater::cluster::NodeError;
     ///
     /// let sessions = Session::embedded(RunSize { servers: 1, workers: 2 })?;
     /// sessions[0].interrupt_by(|| true);
@@ -421,11 +425,11 @@ impl Session {
     /// What this worker's machine has done so far. Does not block.
     ///
     /// ```
-    /// # use slackwater::{RunSize, Session, TableSpec};
+    /// # use slackwater::{Keys, RunSize, Session, TableSpec};
     /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let table = session.table::<f32>(TableSpec::dense("t", 1, 1))?;
-    /// table.push_range(0..1, vec![1.0])?.wait()?;
-    /// table.pull_range(0..1)?.wait()?;
+    /// table.push(&Keys::run(0..1), vec![1.0])?.wait()?;
+    /// table.pull(&Keys::run(0..1))?.wait()?;
     /// assert_eq!((session.counts().parts, session.counts().rows_read), (1, 1));
     /// # session.close()?;
     /// # Ok::<(), slackwater::Error>(())
@@ -438,10 +442,10 @@ impl Session {
     /// Bytes of pushes that are not acknowledged yet. Does not block.
     ///
     /// ```
-    /// # use slackwater::{RunSize, Session, TableSpec};
+    /// # use slackwater::{Keys, RunSize, Session, TableSpec};
     /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let table = session.table::<f32>(TableSpec::dense("t", 1, 1))?;
-    /// table.push_range(0..1, vec![1.0])?.wait()?;
+    /// table.push(&Keys::run(0..1), vec![1.0])?.wait()?;
     /// assert_eq!(session.unacknowledged_bytes(), 0);
     /// # session.close()?;
     /// # Ok::<(), slackwater::Error>(())
@@ -455,10 +459,10 @@ impl Session {
     /// over TCP. Does not block.
     ///
     /// ```
-    /// # use slackwater::{RunSize, Session, TableSpec};
+    /// # use slackwater::{Keys, RunSize, Session, TableSpec};
     /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let table = session.table::<f32>(TableSpec::dense("t", 1000, 1))?;
-    /// table.push_range(0..1000, vec![1.0; 1000])?.wait()?;
+    /// table.push(&Keys::run(0..1000), vec![1.0; 1000])?.wait()?;
     /// assert!(session.traffic().bytes_out > 4 * 1000);
     /// # session.close()?;
     /// # Ok::<(), slackwater::Error>(())
@@ -491,11 +495,11 @@ impl Session {
     /// or if the run is lost. Tables and tickets of the session fail from then on.
     ///
     /// ```
-    /// # use slackwater::{RunSize, Session, TableSpec};
+    /// # use slackwater::{Keys, RunSize, Session, TableSpec};
     /// let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let table = session.table::<f32>(TableSpec::dense("t", 1, 1))?;
     /// session.close()?;
-    /// assert!(table.push_range(0..1, vec![1.0]).is_err());
+    /// assert!(table.push(&Keys::run(0..1), vec![1.0]).is_err());
     /// # Ok::<(), slackwater::Error>(())
     /// ```
     pub fn close(mut self) -> Result<(), Error> {

@@ -16,9 +16,10 @@ const ASK_AGAIN: Duration = Duration::from_millis(200);
 /// Fails if the address is none ([`Error::Address`]) or nobody answers there ([`Error::Run`]).
 ///
 /// ```
-/// use slackwater::{Connect, RunSize, Serve, Session, status};
+/// use slackwater::{Connect, RunSize, Serve, Session};
+/// use slackwater::monitor::status;
 ///
-/// let coordinator = slackwater::free_address().expect("a free port");
+/// let coordinator = slackwater::cluster::free_address().expect("a free port");
 /// let connect = Connect::to(&coordinator.to_string());
 /// let serve = Serve { coordinate: Some(RunSize { servers: 1, workers: 1 }), ..Serve::new(connect.clone()) };
 /// let server = std::thread::spawn(move || serve.run());

@@ -1,20 +1,32 @@
-//! Tables as a program sees them: what they are, their keys, their learning rate and their logs.
+//! Tables as a program sees them: their keys and values, the operations on them, and what those
+//! bring.
+//!
+//! A [`Table`] has few verbs: [`push`](Table::push), [`pull`](Table::pull),
+//! [`push_pull`](Table::push_pull), [`set`](Table::set) and [`scan`](Table::scan), each with an
+//! `_opts` form that takes a struct with a `Default`; [`active`](Table::active) and
+//! [`set_rate`](Table::set_rate). Each returns a [`Ticket`] at once.
 
+mod options;
 mod pull;
 mod push;
 mod row_state;
 mod values;
 
+pub use crate::active_rows::ActiveRows;
+pub use crate::ticket::{FromOutcome, Prerequisite, Rows, Ticket, Tickets};
+pub use crate::update_log::UpdateLog;
+pub use options::{PullInto, PullOptions, PushOptions, PushPullOptions, ScanOptions, SetOptions};
+pub use types::{Clock, Key, Position};
+pub use values::{PushValues, TargetNumber};
+pub use wire::{Backing, Bits, FailedClock, KeyError, Keys, Payload, Refusal};
+pub use worker::{PullBuffer, TableFailure};
+
+use crate::Error;
 use crate::session::SessionState;
-use crate::ticket::{FromOutcome, Ticket, Tickets};
 use crate::update_log::UpdateLogs;
-use crate::{Error, UpdateLog};
-use node::WorkerHandle;
 use std::sync::Arc;
 use types::{Setting, TableId, TableSpec, UpdaterSpec};
-pub use values::{PushValues, TargetNumber};
-use wire::Keys;
-use worker::{TableFailure, TicketId, Values};
+use worker::{Op, PullTarget, TicketId, Values};
 
 /// A table of the run, for one worker. Cloning it is cheap; threads may share it. Made by
 /// [`crate::Session::table`].
@@ -105,13 +117,13 @@ impl<T: TargetNumber> Table<T> {
     /// updater has none ([`Error::Table`]).
     ///
     /// ```
-    /// # use slackwater::{RunSize, Session, TableSpec, UpdaterSpec};
+    /// # use slackwater::{Keys, RunSize, Session, TableSpec, UpdaterSpec};
     /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let table = session.table::<f32>(TableSpec::dense("t", 1, 1).updater(UpdaterSpec::Sgd { rate: 0.5 }))?;
-    /// table.push_range(0..1, vec![1.0])?.wait()?;           // w = −0.5
+    /// table.push(&Keys::run(0..1), vec![1.0])?.wait()?;           // w = −0.5
     /// session.clock()?;
     /// table.set_rate(0.25)?.wait()?;
-    /// let rows = table.push_pull_range(0..1, vec![1.0])?.wait()?;
+    /// let rows = table.push_pull(&Keys::run(0..1), vec![1.0])?.wait()?;
     /// assert_eq!(rows.values(), [-0.75]);
     /// # session.close()?;
     /// # Ok::<(), slackwater::Error>(())
@@ -128,7 +140,7 @@ impl<T: TargetNumber> Table<T> {
             return Err(Error::Table { problem });
         }
         let setting = Setting::Rate(rate);
-        self.begin(|worker| worker.tune(self.id, setting))
+        self.submit(Op::Tune { setting }, None, &Tickets::none())
     }
 
     /// A log for the calling thread, for many small updates; see [`UpdateLog::add`]. Does not
@@ -136,8 +148,9 @@ impl<T: TargetNumber> Table<T> {
     ///
     /// ```
     /// # use slackwater::{RunSize, Session, TableSpec};
+    /// # use slackwater::policy::NumberType;
     /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
-    /// let counts = session.table::<i64>(TableSpec::dense("counts", 4, 1).number(slackwater::NumberType::I64))?;
+    /// let counts = session.table::<i64>(TableSpec::dense("counts", 4, 1).number(NumberType::I64))?;
     /// let hot = counts.keys(&[2]);
     /// std::thread::scope(|scope| {
     ///     for _ in 0..2 {
@@ -155,16 +168,18 @@ impl<T: TargetNumber> Table<T> {
         self.logs.open(&self.spec, Box::new(move || table.absorb_logs()))
     }
 
-    /// Has the worker begin a push or pull of this table, and returns its ticket. Blocks first
-    /// while too much is under way.
-    pub(crate) fn begin<R: FromOutcome>(
+    /// Submits an operation on this table, and returns its ticket. Blocks first while too much is
+    /// under way.
+    pub(crate) fn submit<R: FromOutcome>(
         &self,
-        call: impl FnOnce(&mut WorkerHandle<'_>) -> Result<TicketId, TableFailure>,
+        op: Op,
+        into: Option<PullTarget>,
+        after: &Tickets,
     ) -> Result<Ticket<R>, Error> {
-        Ok(self.ticket(self.shared.call_with_room(call)??))
+        Ok(self.ticket(self.shared.call_with_room(|worker| worker.submit(self.id, op, into, &after.0))??))
     }
 
-    /// The ticket of a push or pull that has begun.
+    /// The ticket of an operation that was submitted.
     fn ticket<R: FromOutcome>(&self, id: TicketId) -> Ticket<R> {
         Ticket::new(self.shared.clone(), id, self.spec.shape.placement())
     }
@@ -182,7 +197,7 @@ impl<T: TargetNumber> Table<T> {
     pub(crate) fn absorb_logs(&self) -> Result<(), Error> {
         self.logs.absorb(&self.spec, |(keys, values, examples)| {
             // Failures show at the end of the clock, as for any ticket that is dropped.
-            self.push_after(&keys, values, examples, &Tickets::none()).map(drop)
+            self.push_opts(&keys, values, PushOptions { examples, ..PushOptions::default() }).map(drop)
         })
     }
 }

@@ -14,11 +14,11 @@ use worker::{ReadRows, TicketId, TicketOutcome};
 /// then shows at the next [`crate::Session::clock`].
 ///
 /// ```
-/// # use slackwater::{RunSize, Session, TableSpec};
+/// # use slackwater::{Keys, RunSize, Session, TableSpec};
 /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
 /// let table = session.table::<f32>(TableSpec::dense("t", 1, 1))?;
-/// let push = table.push_range(0..1, vec![1.0])?;    // under way
-/// let pull = table.pull_range(0..1)?;               // under way, too
+/// let push = table.push(&Keys::run(0..1), vec![1.0])?;    // under way
+/// let pull = table.pull(&Keys::run(0..1))?;               // under way, too
 /// assert_eq!(pull.wait()?.values(), [1.0]);         // a worker reads what it wrote
 /// push.wait()?;
 /// # session.close()?;
@@ -38,7 +38,8 @@ pub struct Ticket<R: FromOutcome> {
 /// it.
 ///
 /// ```
-/// use slackwater::{Error, FromOutcome, Ticket};
+/// use slackwater::{Error, Keys, Ticket};
+/// use slackwater::table::FromOutcome;
 ///
 /// /// Waits for all of them, whatever they bring.
 /// fn all<R: FromOutcome>(tickets: Vec<Ticket<R>>) -> Result<Vec<R>, Error> {
@@ -47,8 +48,8 @@ pub struct Ticket<R: FromOutcome> {
 /// # use slackwater::{RunSize, Session, TableSpec};
 /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
 /// let table = session.table::<f32>(TableSpec::dense("t", 1, 1))?;
-/// all(vec![table.push_range(0..1, vec![1.0])?, table.push_range(0..1, vec![1.0])?])?;
-/// assert_eq!(all(vec![table.pull_range(0..1)?])?[0].values(), [2.0]);
+/// all(vec![table.push(&Keys::run(0..1), vec![1.0])?, table.push(&Keys::run(0..1), vec![1.0])?])?;
+/// assert_eq!(all(vec![table.pull(&Keys::run(0..1))?])?[0].values(), [2.0]);
 /// # session.close()?;
 /// # Ok::<(), slackwater::Error>(())
 /// ```
@@ -78,11 +79,12 @@ impl<R: FromOutcome> Ticket<R> {
     /// if a shard refused a part ([`Error::Refused`]), or if the run is lost ([`Error::Run`]).
     ///
     /// ```
-    /// # use slackwater::{Error, Refusal, RunSize, Session, TableSpec};
+    /// # use slackwater::{Error, Keys, RunSize, Session, TableSpec};
+    /// # use slackwater::table::Refusal;
     /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let table = session.table::<f32>(TableSpec::dense("t", 2, 1))?;
-    /// assert!(table.push_range(0..2, vec![1.0, 2.0])?.wait().is_ok());
-    /// let error = table.push_range(0..2, vec![1.0, f32::NAN])?.wait().expect_err("one is not finite");
+    /// assert!(table.push(&Keys::run(0..2), vec![1.0, 2.0])?.wait().is_ok());
+    /// let error = table.push(&Keys::run(0..2), vec![1.0, f32::NAN])?.wait().expect_err("one is not finite");
     /// assert!(matches!(error, Error::Refused { refusal: Refusal::NotFinite { .. }, .. }));
     /// # session.close()?;
     /// # Ok::<(), slackwater::Error>(())
@@ -103,10 +105,10 @@ impl<R: FromOutcome> Ticket<R> {
     /// Whether it is done, well or not, without blocking: a wait would then return at once.
     ///
     /// ```
-    /// # use slackwater::{RunSize, Session, TableSpec};
+    /// # use slackwater::{Keys, RunSize, Session, TableSpec};
     /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let table = session.table::<f32>(TableSpec::dense("t", 1, 1))?;
-    /// let push = table.push_range(0..1, vec![1.0])?;
+    /// let push = table.push(&Keys::run(0..1), vec![1.0])?;
     /// while !push.is_done() {
     ///     std::thread::yield_now();                         // or something more useful
     /// }
@@ -133,7 +135,8 @@ impl<R: FromOutcome> Drop for Ticket<R> {
 /// never needs to implement it.
 ///
 /// ```
-/// use slackwater::{Prerequisite, Tickets};
+/// use slackwater::{Keys, Tickets};
+/// use slackwater::table::{Prerequisite, PushOptions};
 ///
 /// fn both(first: &impl Prerequisite, second: &impl Prerequisite) -> Tickets {
 ///     Tickets::none().and(first).and(second)
@@ -141,8 +144,9 @@ impl<R: FromOutcome> Drop for Ticket<R> {
 /// # use slackwater::{RunSize, Session, TableSpec};
 /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
 /// let table = session.table::<f32>(TableSpec::dense("t", 1, 1))?;
-/// let (push, pull) = (table.push_range(0..1, vec![1.0])?, table.pull_range(0..1)?);
-/// table.push_after(&table.keys(&[0]), vec![1.0], 1, &both(&push, &pull))?.wait()?;
+/// let (push, pull) = (table.push(&Keys::run(0..1), vec![1.0])?, table.pull(&Keys::run(0..1))?);
+/// let after_both = PushOptions { after: both(&push, &pull), ..PushOptions::default() };
+/// table.push_opts(&Keys::run(0..1), vec![1.0], after_both)?.wait()?;
 /// assert!(push.is_done() && pull.is_done());
 /// # session.close()?;
 /// # Ok::<(), slackwater::Error>(())
@@ -162,18 +166,19 @@ impl<R: FromOutcome> Prerequisite for Ticket<R> {
 /// them is sent when the last is.
 ///
 /// ```
-/// # use slackwater::{RunSize, Session, TableSpec, Tickets};
+/// # use slackwater::{Keys, RunSize, Session, TableSpec, Tickets};
+/// # use slackwater::table::PushOptions;
 /// # let session = Session::embedded(RunSize { servers: 2, workers: 1 })?.remove(0);
 /// let table = session.table::<f32>(TableSpec::dense("t", 2, 1))?;
-/// let (push, pull) = (table.push_range(0..1, vec![1.0])?, table.pull_range(1..2)?);
+/// let (push, pull) = (table.push(&Keys::run(0..1), vec![1.0])?, table.pull(&Keys::run(1..2))?);
 /// let after = Tickets::none().and(&push).and(&pull);
-/// table.push_after(&table.keys(&[1]), vec![2.0], 1, &after)?.wait()?;
+/// table.push_opts(&Keys::run(1..2), vec![2.0], PushOptions { after, ..PushOptions::default() })?.wait()?;
 /// assert!(push.is_done() && pull.is_done());
 /// assert_eq!(pull.wait()?.values(), [0.0]);
 /// # session.close()?;
 /// # Ok::<(), slackwater::Error>(())
 /// ```
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Tickets(pub(crate) Vec<TicketId>);
 
 impl Tickets {
@@ -181,9 +186,11 @@ impl Tickets {
     ///
     /// ```
     /// # use slackwater::{RunSize, Session, TableSpec, Tickets};
+    /// # use slackwater::table::PushOptions;
     /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let table = session.table::<f32>(TableSpec::dense("t", 1, 1))?;
-    /// table.push_after(&table.keys(&[0]), vec![1.0], 32, &Tickets::none())?.wait()?;   // from 32 examples, at once
+    /// let at_once = PushOptions { after: Tickets::none(), ..PushOptions::default() };
+    /// table.push_opts(&table.keys(&[0]), vec![1.0], at_once)?.wait()?;
     /// # session.close()?;
     /// # Ok::<(), slackwater::Error>(())
     /// ```
@@ -195,11 +202,13 @@ impl Tickets {
     /// And after this one too. The ticket stays the caller's, to be waited for.
     ///
     /// ```
-    /// # use slackwater::{RunSize, Session, TableSpec, Tickets};
+    /// # use slackwater::{Keys, RunSize, Session, TableSpec, Tickets};
+    /// # use slackwater::table::PullOptions;
     /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let table = session.table::<f32>(TableSpec::dense("t", 1, 1))?;
-    /// let push = table.push_range(0..1, vec![1.0])?;
-    /// let rows = table.pull_into(&table.keys(&[0]), vec![0.0], &Tickets::none().and(&push))?.wait()?;
+    /// let push = table.push(&Keys::run(0..1), vec![1.0])?;
+    /// let after = Tickets::none().and(&push);
+    /// let rows = table.pull_opts(&Keys::run(0..1), PullOptions { after, ..PullOptions::default() })?.wait()?;
     /// assert!(push.is_done() && rows.values() == [1.0]);
     /// # session.close()?;
     /// # Ok::<(), slackwater::Error>(())
@@ -219,7 +228,7 @@ impl Tickets {
 /// let table = session.table::<f32>(TableSpec::sparse("t", 2).ordered())?;
 /// table.push(&table.keys(&[3, 8]), vec![1.0, 2.0, 3.0, 4.0])?.wait()?;
 /// session.clock()?;
-/// let rows = table.pull_range(0..100)?.wait()?;
+/// let rows = table.scan(0..100)?.wait()?;
 /// assert_eq!(rows.ids(), [3, 8]);
 /// assert_eq!(rows.values(), [1.0, 2.0, 3.0, 4.0]);         // row after row
 /// assert_eq!((rows.clock().0, rows.staleness()), (1, 0));  // every update of clock 0 is in
@@ -247,11 +256,11 @@ impl<T> Rows<T> {
     /// Row after row, in the order of the keys.
     ///
     /// ```
-    /// # use slackwater::{RunSize, Session, TableSpec};
+    /// # use slackwater::{Keys, RunSize, Session, TableSpec};
     /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let table = session.table::<f32>(TableSpec::dense("t", 2, 1))?;
-    /// table.push_range(0..2, vec![1.0, 2.0])?.wait()?;
-    /// assert_eq!(table.pull_range(0..2)?.wait()?.values(), [1.0, 2.0]);
+    /// table.push(&Keys::run(0..2), vec![1.0, 2.0])?.wait()?;
+    /// assert_eq!(table.pull(&Keys::run(0..2))?.wait()?.values(), [1.0, 2.0]);
     /// # session.close()?;
     /// # Ok::<(), slackwater::Error>(())
     /// ```
@@ -261,14 +270,14 @@ impl<T> Rows<T> {
     }
 
     /// The memory itself, to be used again as the target of the next pull: see
-    /// [`crate::Table::pull_into`].
+    /// [`PullOptions::into`](crate::table::PullOptions::into).
     ///
     /// ```
-    /// # use slackwater::{RunSize, Session, TableSpec};
+    /// # use slackwater::{Keys, RunSize, Session, TableSpec};
     /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let table = session.table::<f32>(TableSpec::dense("t", 2, 1))?;
-    /// table.push_range(0..2, vec![1.0, 2.0])?.wait()?;
-    /// let values: Vec<f32> = table.pull_range(0..2)?.wait()?.into_values();
+    /// table.push(&Keys::run(0..2), vec![1.0, 2.0])?.wait()?;
+    /// let values: Vec<f32> = table.pull(&Keys::run(0..2))?.wait()?.into_values();
     /// assert_eq!(values, [1.0, 2.0]);
     /// # session.close()?;
     /// # Ok::<(), slackwater::Error>(())
@@ -286,7 +295,7 @@ impl<T> Rows<T> {
     /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let table = session.table::<f32>(TableSpec::sparse("t", 1).ordered())?;
     /// table.push(&table.keys(&[3, 8]), vec![1.0, 2.0])?.wait()?;
-    /// assert_eq!(table.pull_range(0..5)?.wait()?.ids(), [3]);
+    /// assert_eq!(table.scan(0..5)?.wait()?.ids(), [3]);
     /// assert!(table.pull(&table.keys(&[3]))?.wait()?.ids().is_empty());   // the caller has them
     /// # session.close()?;
     /// # Ok::<(), slackwater::Error>(())
@@ -299,13 +308,13 @@ impl<T> Rows<T> {
     /// Every update of clocks below this one is in.
     ///
     /// ```
-    /// # use slackwater::{RunSize, Session, TableSpec};
+    /// # use slackwater::{Keys, RunSize, Session, TableSpec};
     /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let table = session.table::<f32>(TableSpec::dense("t", 2, 1))?;
-    /// table.push_range(0..2, vec![1.0, 2.0])?.wait()?;
-    /// assert_eq!(table.pull_range(0..2)?.wait()?.clock().0, 0);
+    /// table.push(&Keys::run(0..2), vec![1.0, 2.0])?.wait()?;
+    /// assert_eq!(table.pull(&Keys::run(0..2))?.wait()?.clock().0, 0);
     /// session.clock()?;
-    /// assert_eq!(table.pull_range(0..2)?.wait()?.clock().0, 1);
+    /// assert_eq!(table.pull(&Keys::run(0..2))?.wait()?.clock().0, 1);
     /// # session.close()?;
     /// # Ok::<(), slackwater::Error>(())
     /// ```
@@ -317,13 +326,13 @@ impl<T> Rows<T> {
     /// How many clocks the reader was ahead of what it read.
     ///
     /// ```
-    /// use slackwater::{Consistency, RunSize, Session, TableSpec};
+    /// use slackwater::{Consistency, Keys, RunSize, Session, TableSpec};
     ///
     /// let sessions = Session::embedded(RunSize { servers: 1, workers: 2 })?;
     /// let spec = TableSpec::dense("t", 1, 1).consistency(Consistency::slack(1));
     /// let table = sessions[0].table::<f32>(spec)?;
     /// sessions[0].clock()?;                                  // worker 1 is still in clock 0
-    /// assert_eq!(table.pull_range(0..1)?.wait()?.staleness(), 1);
+    /// assert_eq!(table.pull(&Keys::run(0..1))?.wait()?.staleness(), 1);
     /// # for session in sessions { session.close()?; }
     /// # Ok::<(), slackwater::Error>(())
     /// ```
@@ -335,13 +344,14 @@ impl<T> Rows<T> {
     /// The worker whose clock let this read go, if it was held back by the bound.
     ///
     /// ```
-    /// use slackwater::{RunSize, Session, TableSpec, WorkerId};
+    /// use slackwater::{Keys, RunSize, Session, TableSpec};
+    /// use slackwater::cluster::WorkerId;
     ///
     /// let mut sessions = Session::embedded(RunSize { servers: 1, workers: 2 })?;
     /// let (slow, fast) = (sessions.remove(1), sessions.remove(0));
     /// let table = fast.table::<f32>(TableSpec::dense("t", 1, 1))?;
     /// fast.clock()?;
-    /// let read = table.pull_range(0..1)?;                    // held back until worker 1 has ended clock 0
+    /// let read = table.pull(&Keys::run(0..1))?;                    // held back until worker 1 has ended clock 0
     /// slow.clock()?;
     /// assert!(matches!(read.wait()?.waited_for(), Some(WorkerId(1)) | None));    // none, if that came first
     /// # slow.close()?;
@@ -357,13 +367,14 @@ impl<T> Rows<T> {
     /// refused.
     ///
     /// ```
-    /// use slackwater::{Combine, Reduce, RunSize, Session, TableSpec};
+    /// use slackwater::{Keys, RunSize, Session, TableSpec};
+    /// use slackwater::policy::{Combine, Reduce};
     ///
     /// let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let table = session.table::<f32>(TableSpec::dense("t", 1, 1).combine(Combine::Clock(Reduce::Sum)))?;
-    /// assert!(table.push_range(0..1, vec![f32::NAN])?.wait().is_err());
+    /// assert!(table.push(&Keys::run(0..1), vec![f32::NAN])?.wait().is_err());
     /// session.clock()?;
-    /// let rows = table.pull_range(0..1)?.wait()?;
+    /// let rows = table.pull(&Keys::run(0..1))?.wait()?;
     /// assert_eq!((rows.values(), rows.failed_clocks()[0].clock.0), (&[0.0][..], 0));
     /// # session.close()?;
     /// # Ok::<(), slackwater::Error>(())
@@ -376,11 +387,11 @@ impl<T> Rows<T> {
     /// How many of the rows came from this worker's cache.
     ///
     /// ```
-    /// # use slackwater::{Consistency, RunSize, Session, TableSpec};
+    /// # use slackwater::{Consistency, Keys, RunSize, Session, TableSpec};
     /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let table = session.table::<f32>(TableSpec::dense("t", 2, 1).consistency(Consistency::slack(1)).cached(2))?;
-    /// assert_eq!(table.pull_range(0..2)?.wait()?.cached_rows(), 0);
-    /// assert_eq!(table.pull_range(0..2)?.wait()?.cached_rows(), 2);
+    /// assert_eq!(table.pull(&Keys::run(0..2))?.wait()?.cached_rows(), 0);
+    /// assert_eq!(table.pull(&Keys::run(0..2))?.wait()?.cached_rows(), 2);
     /// # session.close()?;
     /// # Ok::<(), slackwater::Error>(())
     /// ```

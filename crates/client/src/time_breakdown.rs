@@ -8,7 +8,8 @@ use types::WorkerId;
 /// wait at the same time each count.
 ///
 /// ```
-/// use slackwater::{TimeBreakdown, WorkerId};
+/// use slackwater::cluster::WorkerId;
+/// use slackwater::monitor::TimeBreakdown;
 /// use std::time::Duration;
 ///
 /// let seconds = Duration::from_secs;
@@ -35,7 +36,8 @@ impl TimeBreakdown {
     /// Time that the bound cost, for whomever.
     ///
     /// ```
-    /// use slackwater::{TimeBreakdown, WorkerId};
+    /// use slackwater::cluster::WorkerId;
+    /// use slackwater::monitor::TimeBreakdown;
     /// use std::time::Duration;
     ///
     /// let bound = [(WorkerId(1), Duration::from_secs(3)), (WorkerId(2), Duration::from_secs(1))].into();
@@ -49,7 +51,7 @@ impl TimeBreakdown {
     /// Time left for the program itself.
     ///
     /// ```
-    /// use slackwater::TimeBreakdown;
+    /// use slackwater::monitor::TimeBreakdown;
     /// use std::time::Duration;
     ///
     /// let times = TimeBreakdown { total: Duration::from_secs(10), network: Duration::from_secs(4), ..TimeBreakdown::default() };
@@ -63,7 +65,8 @@ impl TimeBreakdown {
     /// The worker that was waited for longest.
     ///
     /// ```
-    /// use slackwater::{TimeBreakdown, WorkerId};
+    /// use slackwater::cluster::WorkerId;
+    /// use slackwater::monitor::TimeBreakdown;
     /// use std::time::Duration;
     ///
     /// let bound = [(WorkerId(1), Duration::from_secs(3)), (WorkerId(2), Duration::from_secs(1))].into();

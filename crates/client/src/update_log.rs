@@ -23,14 +23,14 @@ const UPDATE_BYTES: usize = 128;
 /// all the same.
 ///
 /// ```
-/// # use slackwater::{RunSize, Session, TableSpec};
+/// # use slackwater::{Keys, RunSize, Session, TableSpec};
 /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
 /// let table = session.table::<f32>(TableSpec::dense("t", 1, 1))?;
 /// let mut log = table.log();
 /// log.add(&table.keys(&[0]), &[1.0], 1)?;
 /// log.add(&table.keys(&[0]), &[2.0], 1)?;
 /// assert_eq!(session.counts().parts, 0);                 // nothing is sent yet
-/// assert_eq!(table.pull_range(0..1)?.wait()?.values(), [3.0]);
+/// assert_eq!(table.pull(&Keys::run(0..1))?.wait()?.values(), [3.0]);
 /// assert_eq!(session.counts().parts, 1);                 // both went as one
 /// # session.close()?;
 /// # Ok::<(), slackwater::Error>(())
@@ -87,7 +87,7 @@ impl<T: Number> UpdateLog<T> {
     /// is not one row for each key ([`Error::Table`]).
     ///
     /// ```
-    /// # use slackwater::{RunSize, Session, TableSpec};
+    /// # use slackwater::{Keys, RunSize, Session, TableSpec};
     /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let table = session.table::<f32>(TableSpec::dense("t", 3, 1))?;
     /// let mut log = table.log();
@@ -95,7 +95,7 @@ impl<T: Number> UpdateLog<T> {
     /// log.add(&one, &[1.0, 1.0], 1)?;
     /// log.add(&two, &[1.0, 1.0], 1)?;
     /// assert!(log.add(&two, &[1.0], 1).is_err());
-    /// assert_eq!(table.pull_range(0..3)?.wait()?.values(), [1.0, 2.0, 1.0]);
+    /// assert_eq!(table.pull(&Keys::run(0..3))?.wait()?.values(), [1.0, 2.0, 1.0]);
     /// # session.close()?;
     /// # Ok::<(), slackwater::Error>(())
     /// ```

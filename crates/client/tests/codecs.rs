@@ -1,14 +1,14 @@
 //! Codecs through real sessions: in one process, over TCP and through shared memory.
 
-use slackwater::{
-    Codecs, Combine, Connect, Consistency, Reduce, RunSize, SameHost, Serve, Session, TableSpec, UpdaterSpec,
-};
+use slackwater::cluster::SameHost;
+use slackwater::policy::{Codecs, Combine, Reduce};
+use slackwater::{Connect, Consistency, Keys, RunSize, Serve, Session, TableSpec, UpdaterSpec};
 use std::thread::spawn;
 
 /// A server and a worker of this process that talk over a socket, or through the memory that it
 /// passes.
 fn pair(same_host: SameHost) -> (Session, std::thread::JoinHandle<()>) {
-    let coordinator_address = slackwater::free_address().expect("a free port");
+    let coordinator_address = slackwater::cluster::free_address().expect("a free port");
     let connect = Connect { same_host, ..Connect::to(&coordinator_address.to_string()) };
     let coordinate = Some(RunSize { servers: 1, workers: 1 });
     let served = connect.clone();
@@ -34,9 +34,9 @@ fn auto_picks_nothing_on_this_machine() {
         let (session, server) = pair(same_host);
         let table = session.table::<f32>(layer(Codecs::auto())).expect("a table");
         for _ in 0..40 {
-            table.push_range(0..64, vec![1.0; 64 * 1024]).expect("sent").wait().expect("applied");
+            table.push(&Keys::run(0..64), vec![1.0; 64 * 1024]).expect("sent").wait().expect("applied");
             session.clock().expect("ended");
-            table.pull_range(0..64).expect("asked").wait().expect("read");
+            table.pull(&Keys::run(0..64)).expect("asked").wait().expect("read");
         }
         let used = session.codecs();
         assert_eq!(used[0].up, "", "{same_host:?}: {used:?}");
@@ -54,9 +54,9 @@ fn every_codec_goes_all_the_way() {
         let (session, server) = pair(SameHost::Tcp);
         let table = session.table::<f32>(layer(Codecs::both(pipeline.split(',')))).expect("a table");
         for clock in 1..=5 {
-            drop(table.push_range(0..64, vec![-1.0; 64 * 1024]).expect("sent"));
+            drop(table.push(&Keys::run(0..64), vec![-1.0; 64 * 1024]).expect("sent"));
             session.clock().expect("ended");
-            let rows = table.pull_range(0..64).expect("asked").wait().expect("read");
+            let rows = table.pull(&Keys::run(0..64)).expect("asked").wait().expect("read");
             let worst = rows.values().iter().map(|value| (value - clock as f32).abs()).fold(0.0, f32::max);
             assert!(worst < 0.02, "{pipeline} at {clock}: {worst} off");
         }
@@ -78,13 +78,13 @@ fn one_bit_both_ways_moves_a_thirtieth() {
     let bytes = |codecs| {
         let (session, server) = pair(SameHost::Tcp);
         let table = session.table::<f32>(layer(codecs)).expect("a table");
-        table.pull_range(0..64).expect("asked").wait().expect("read");
+        table.pull(&Keys::run(0..64)).expect("asked").wait().expect("read");
         let before = session.traffic();
         for clock in 0..20 {
             let values = (0..64 * 1024).map(|place| ((place * 7 + clock) % 13) as f32 - 6.0).collect::<Vec<f32>>();
-            drop(table.push_range(0..64, values).expect("sent"));
+            drop(table.push(&Keys::run(0..64), values).expect("sent"));
             session.clock().expect("ended");
-            table.pull_range(0..64).expect("asked").wait().expect("read");
+            table.pull(&Keys::run(0..64)).expect("asked").wait().expect("read");
         }
         let after = session.traffic();
         session.close().expect("a good end");
@@ -109,9 +109,9 @@ fn codecs_that_do_not_fit_are_refused_in_words() {
         (plain.clone().codecs(Codecs::both(["1bit"])), "combine by clock"),
         (plain.clone().codecs(Codecs::up(["kkt"])), "proximal"),
         (plain.clone().codecs(Codecs::up(["skip=50%"])), "unbounded"),
-        (plain.number(slackwater::NumberType::I64).codecs(Codecs::up(["bf16"])), "bf16 is for tables of f32"),
+        (plain.number(slackwater::policy::NumberType::I64).codecs(Codecs::up(["bf16"])), "bf16 is for tables of f32"),
     ] {
-        let error = if spec.number == slackwater::NumberType::I64 {
+        let error = if spec.number == slackwater::policy::NumberType::I64 {
             session.table::<i64>(spec).err()
         } else {
             session.table::<f32>(spec).err()
@@ -128,13 +128,13 @@ fn bandwidth_is_honoured() {
     let (session, server) = pair(SameHost::Tcp);
     let table = session.table::<f32>(layer(Codecs::default())).expect("a table");
     let rate = 4_000_000;
-    session.limit_bandwidth(Some(slackwater::Bandwidth::from_bytes_per_second(rate)));
+    session.limit_bandwidth(Some(slackwater::cluster::Bandwidth::from_bytes_per_second(rate)));
     let began = std::time::Instant::now();
     for _ in 0..4 {
-        drop(table.push_range(0..64, vec![-1.0; 64 * 1024]).expect("sent"));
+        drop(table.push(&Keys::run(0..64), vec![-1.0; 64 * 1024]).expect("sent"));
         session.clock().expect("ended");
     }
-    let rows = table.pull_range(0..64).expect("asked").wait().expect("read");
+    let rows = table.pull(&Keys::run(0..64)).expect("asked").wait().expect("read");
     // Faster than this it cannot be, however slow the machine: a megabyte, less what may be saved
     // up.
     let least = (4.0 * 64.0 * 1024.0 * 4.0 - 400_000.0) / rate as f64;
@@ -151,7 +151,7 @@ fn bandwidth_is_honoured_by_keys_and_by_reads() {
     let (session, server) = pair(SameHost::Tcp);
     let table = session.table::<f32>(TableSpec::sparse("words", 1)).expect("a table");
     let rate = 1_000_000;
-    session.limit_bandwidth(Some(slackwater::Bandwidth::from_bytes_per_second(rate)));
+    session.limit_bandwidth(Some(slackwater::cluster::Bandwidth::from_bytes_per_second(rate)));
     let (began, before) = (std::time::Instant::now(), session.traffic().bytes_out);
     for round in 0..20 {
         let ids: Vec<u64> = (0..4000).map(|id| round * 4000 + id).collect();
@@ -190,7 +190,7 @@ fn a_worker_that_leaves_sends_what_its_codecs_owe() {
         let values = |round: usize| (0..8 * 16).map(|place| ((place * 7 + round) % 13) as f32).collect::<Vec<f32>>();
         let keys = tables[1].keys(&(0..32).map(|id| id * 1_000_003).collect::<Vec<u64>>());
         for round in 0..3 {
-            drop(tables[0].push_range(0..8, values(round)).expect("sent"));
+            drop(tables[0].push(&Keys::run(0..8), values(round)).expect("sent"));
             drop(tables[1].push(&keys, values(round)).expect("sent"));
             leaves.clock().expect("ended");
         }
@@ -201,7 +201,7 @@ fn a_worker_that_leaves_sends_what_its_codecs_owe() {
         let share = if combine == Combine::Clock(Reduce::Mean) { 0.5 } else { 1.0 };
         let wanted: Vec<f32> =
             (0..8 * 16).map(|place| (0..3).map(|round| values(round)[place] * share).sum()).collect();
-        let dense = read[0].pull_range(0..8).expect("asked").wait().expect("read");
+        let dense = read[0].pull(&Keys::run(0..8)).expect("asked").wait().expect("read");
         let sparse = read[1].pull(&keys).expect("asked").wait().expect("read");
         for (name, rows) in [("dense", dense.values()), ("sparse", sparse.values())] {
             let worst = rows.iter().zip(&wanted).map(|(found, wanted)| (found - wanted).abs()).fold(0.0, f32::max);

@@ -6,7 +6,10 @@ mod embedded;
 
 use deadline::ends;
 use embedded::run;
-use slackwater::{Combine, Consistency, Error, LeasedInput, NumberType, Reduce, RunSize, Session, Table, TableSpec};
+use slackwater::data_leases::LeasedInput;
+use slackwater::policy::{Combine, NumberType, Reduce};
+use slackwater::table::PushOptions;
+use slackwater::{Consistency, Error, RunSize, Session, Table, TableSpec};
 
 const RANGES: u64 = 40;
 const MINIBATCHES: u64 = 5;
@@ -38,7 +41,11 @@ fn learn(session: &Session, counts: &Table<i64>, mut most: u64) -> Result<(), Er
             most -= 1;
             let keys = counts.keys(&rows(lease.range(), minibatch));
             counts.pull(&keys)?.wait()?;
-            drop(counts.push_for(&lease, &keys, vec![1; 3], 3)?);
+            drop(counts.push_opts(
+                &keys,
+                vec![1; 3],
+                PushOptions { lease: Some(&lease), examples: 3, ..PushOptions::default() },
+            )?);
             in_clock += 1;
             if in_clock >= leases.share() && minibatch + 1 < MINIBATCHES {
                 session.clock()?;
@@ -116,7 +123,11 @@ fn two_data_sets_are_leased_side_by_side() {
     one.commit(lease).expect("committed");
     assert!(one.next_lease().expect("over").is_none());
     let lease = other.next_lease().expect("granted").expect("a lease");
-    counts.push_for(&lease, &keys, vec![1], 1).expect("fits").wait().expect("applied");
+    counts
+        .push_opts(&keys, vec![1], PushOptions { lease: Some(&lease), ..PushOptions::default() })
+        .expect("fits")
+        .wait()
+        .expect("applied");
     other.commit(lease).expect("committed");
     assert!(other.next_lease().expect("over").is_none());
     session.close().expect("leaves");
@@ -135,7 +146,11 @@ fn a_data_set_that_one_worker_ends_is_over_for_all_of_them_at_one_clock() {
                 let Some(lease) = leases.next_lease().expect("granted") else { break };
                 let keys = counts.keys(&[lease.range() % 50]);
                 counts.pull(&keys).expect("asked").wait().expect("read");
-                drop(counts.push_for(&lease, &keys, vec![1], 1).expect("fits"));
+                drop(
+                    counts
+                        .push_opts(&keys, vec![1], PushOptions { lease: Some(&lease), ..PushOptions::default() })
+                        .expect("fits"),
+                );
                 // The last stays undone.
                 if session.rank() != 1 || learnt < 19 {
                     leases.commit(lease).expect("committed");

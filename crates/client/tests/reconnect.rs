@@ -7,7 +7,9 @@ mod proxy;
 
 use deadline::{LIMIT, ends};
 use proxy::{Proxy, Way, free_address};
-use slackwater::{Connect, Consistency, Error, NumberType, RunSize, SameHost, Serve, Session, Table, TableSpec};
+use slackwater::cluster::SameHost;
+use slackwater::policy::NumberType;
+use slackwater::{Connect, Consistency, Error, RunSize, Serve, Session, Table, TableSpec};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -5,10 +5,9 @@ mod embedded;
 
 use net::{Exchange, Transport, TransportEvent, Waiter};
 use node::{CoordinatorSettings, ServerSettings, join, run_coordinator, run_server};
-use slackwater::{
-    Combine, Consistency, Error, Initial, Keys, NumberType, Placement, Reduce, RunSize, Session, Table, TableSpec,
-    UpdaterSpec,
-};
+use slackwater::policy::{Combine, Initial, NumberType, Placement, Reduce};
+use slackwater::table::PullOptions;
+use slackwater::{Consistency, Error, Keys, RunSize, Session, Table, TableSpec, UpdaterSpec};
 use std::time::{Duration, Instant};
 use types::{NodeId, Position, PositionRange, ShardId, Source, TableId};
 use wire::{
@@ -64,12 +63,12 @@ impl Tables {
             };
         }
         read![
-            self.dense.pull_range(0..10),
+            self.dense.pull(&Keys::run(0..10)),
             self.spread.pull(&self.spread.keys(&hundred)),
-            self.ordered.pull_range(0..u64::MAX),
+            self.ordered.scan(0..u64::MAX),
             self.small.pull(&self.small.keys(&hundred)),
-            self.counts.pull_range(0..4),
-            self.learning.pull_range(0..4),
+            self.counts.pull(&Keys::run(0..4)),
+            self.learning.pull(&Keys::run(0..4)),
         ]
     }
 }
@@ -87,7 +86,7 @@ fn what_does_not_fit_is_refused_in_words_and_changes_nothing() {
     let tables = Tables::new();
     let (dense, spread, ordered) = (&tables.dense, &tables.spread, &tables.ordered);
     spread.push(&spread.keys(&[1, 2]), vec![1.0, 2.0]).expect("sent").wait().expect("pushed");
-    dense.push_range(0..10, vec![1.0; 20]).expect("sent").wait().expect("pushed");
+    dense.push(&Keys::run(0..10), vec![1.0; 20]).expect("sent").wait().expect("pushed");
     let before = tables.rows();
     type Case = (&'static str, fn(&Tables) -> Error, &'static [&'static str]);
     let cases: &[Case] = &[
@@ -103,24 +102,40 @@ fn what_does_not_fit_is_refused_in_words_and_changes_nothing() {
                 // applied.
                 let mut values = vec![1.0; 10];
                 values[7] = f32::INFINITY;
-                refused(t.dense.push_range(0..5, values).and_then(|ticket| ticket.wait()))
+                refused(t.dense.push(&Keys::run(0..5), values).and_then(|ticket| ticket.wait()))
             },
             &["worker 0", "key 3", "'dense'", "not finite"],
         ),
         (
             "an infinity in f64",
-            |t| refused(t.learning.push_range(1..2, vec![f64::NEG_INFINITY]).and_then(|ticket| ticket.wait())),
+            |t| refused(t.learning.push(&Keys::run(1..2), vec![f64::NEG_INFINITY]).and_then(|ticket| ticket.wait())),
             &["key 1", "'learning'", "not finite"],
         ),
-        ("too few values", |t| refused(t.dense.push_range(0..10, vec![1.0; 19])), &["'dense'", "80 bytes", "not 76"]),
+        (
+            "too few values",
+            |t| refused(t.dense.push(&Keys::run(0..10), vec![1.0; 19])),
+            &["'dense'", "80 bytes", "not 76"],
+        ),
         ("no values", |t| refused(t.spread.push(&t.spread.keys(&[1]), vec![])), &["'spread'", "4 bytes", "not 0"]),
         (
             "a target of another size",
             |t| {
                 let keys = t.spread.keys(&[1, 2]);
-                refused(t.spread.pull_into(&keys, vec![0.0; 3], &slackwater::Tickets::none()))
+                refused(
+                    t.spread
+                        .pull_opts(&keys, PullOptions { into: Some(vec![0.0; 3].into()), ..PullOptions::default() }),
+                )
             },
             &["'spread'", "8 bytes", "not 12"],
+        ),
+        (
+            "row state into memory of the caller's",
+            |t| {
+                let into = Some(vec![0.0; 1].into());
+                let options = PullOptions { into, row_state: true, ..PullOptions::default() };
+                refused(t.spread.pull_opts(&t.spread.keys(&[1]), options))
+            },
+            &["'spread'", "row state", "leave out `into` or `row_state`"],
         ),
         (
             "a table of another number type",
@@ -139,15 +154,19 @@ fn what_does_not_fit_is_refused_in_words_and_changes_nothing() {
             },
             &["not finite", "'spread'"],
         ),
-        ("a row beyond the last", |t| refused(t.dense.pull_range(5..11)), &["'dense'", "no key 10"]),
+        ("a row beyond the last", |t| refused(t.dense.pull(&Keys::run(5..11))), &["'dense'", "no key 10"]),
         ("a push beyond the last", |t| refused(t.dense.push(&t.dense.keys(&[3, 10]), vec![0.0; 4])), &["no key 10"]),
-        ("rows without end", |t| refused(t.dense.pull_range(0..u64::MAX)), &["'dense'", "no key"]),
+        ("rows without end", |t| refused(t.dense.pull(&Keys::run(0..u64::MAX))), &["'dense'", "no key"]),
         (
             "whether endless rows are active",
             |t| refused(t.ordered.active(&Keys::run(0..u64::MAX))),
             &["'ordered'", "bytes"],
         ),
-        ("values without end", |t| refused(t.ordered.push_range(0..u64::MAX, vec![1.0])), &["'ordered'", "bytes"]),
+        (
+            "values without end",
+            |t| refused(t.ordered.push(&Keys::run(0..u64::MAX), vec![1.0])),
+            &["'ordered'", "bytes"],
+        ),
         ("unsorted keys", |t| refused(t.ordered.keys_in_order(&[1, 5, 4])), &["key 4", "index 2", "order"]),
         ("repeated keys", |t| refused(t.ordered.keys_in_order(&[1, 5, 5])), &["key 5", "index 2", "twice"]),
         (
@@ -165,8 +184,8 @@ fn what_does_not_fit_is_refused_in_words_and_changes_nothing() {
             |t| refused(t.spread.push(&t.ordered.keys(&[1]), vec![1.0])),
             &["another order", "keys()"],
         ),
-        ("a range of a spread table", |t| refused(t.spread.pull_range(0..9)), &["'spread'", ".ordered()"]),
-        ("a push to a range of it", |t| refused(t.spread.push_range(0..9, vec![0.0; 9])), &["another order"]),
+        ("a range of a spread table", |t| refused(t.spread.scan(0..9)), &["'spread'", ".ordered()"]),
+        ("a push to a range of it", |t| refused(t.spread.push(&Keys::run(0..9), vec![0.0; 9])), &["another order"]),
         (
             "two specs for one name",
             |t| refused(t.session.table::<f32>(TableSpec::dense("dense", 11, 2))),
@@ -223,8 +242,8 @@ fn what_does_not_fit_is_refused_in_words_and_changes_nothing() {
         assert_eq!(tables.rows(), before, "after {what}");
     }
     // And everything works as before.
-    ordered.push_range(3..5, vec![1.0, 2.0]).expect("sent").wait().expect("pushed");
-    tables.counts.push_range(0..4, vec![1; 4]).expect("sent").wait().expect("pushed");
+    ordered.push(&Keys::run(3..5), vec![1.0, 2.0]).expect("sent").wait().expect("pushed");
+    tables.counts.push(&Keys::run(0..4), vec![1; 4]).expect("sent").wait().expect("pushed");
     tables.learning.set_rate(0.25).expect("sent").wait().expect("tuned");
     tables.session.clock().expect("ended");
     tables.session.close().expect("left");
@@ -267,16 +286,16 @@ fn a_failed_contribution_fails_its_clock_for_everybody_alike() {
     embedded::run(1, 2, |session| {
         let table = session.table::<f32>(spec.clone()).expect("made");
         let value = if session.rank() == 1 { f32::NAN } else { 1.0 };
-        let pushed = table.push_range(0..2, vec![value; 2]).expect("sent").wait();
+        let pushed = table.push(&Keys::run(0..2), vec![value; 2]).expect("sent").wait();
         assert_eq!(pushed.is_err(), session.rank() == 1);
         session.clock().expect("ended");
-        let rows = table.pull_range(0..2).expect("asked").wait().expect("read");
+        let rows = table.pull(&Keys::run(0..2)).expect("asked").wait().expect("read");
         assert_eq!(rows.values(), [0.0, 0.0]);
         let failed = &rows.failed_clocks()[0];
         assert_eq!((failed.clock.0, failed.worker.0), (0, 1), "clock and worker are named");
-        table.push_range(0..2, vec![1.0; 2]).expect("sent").wait().expect("pushed");
+        table.push(&Keys::run(0..2), vec![1.0; 2]).expect("sent").wait().expect("pushed");
         session.clock().expect("ended");
-        let rows = table.pull_range(0..2).expect("asked").wait().expect("read");
+        let rows = table.pull(&Keys::run(0..2)).expect("asked").wait().expect("read");
         assert_eq!(rows.values(), [2.0, 2.0], "the next clock counts");
     });
 }

@@ -5,11 +5,11 @@ use crate::Recorder;
 use lease::{LeaseId, WorkReport};
 use std::ops::Deref;
 use std::time::Instant;
-use types::{Bandwidth, NodeId, PositionRange, Setting, TableId, TableSpec, Time};
+use types::{Bandwidth, NodeId, TableId, TableSpec, Time};
 use wire::{Frame, Keys, LeaseTerms, Outbox};
 use worker::{
-    Batch, LeaseGrant, Notice, PullTarget, RowsOfPush, TableFailure, TicketFailure, TicketId, TicketOutcome, Values,
-    Worker, WorkerInput,
+    LeaseGrant, Notice, Op, PullTarget, RowsOfPush, TableFailure, TicketFailure, TicketId, TicketOutcome, Worker,
+    WorkerInput,
 };
 
 /// Calls to a worker's machine, while the driver is locked. Reads go to the [`Worker`] itself, by
@@ -47,45 +47,21 @@ impl WorkerHandle<'_> {
         self.worker.make_table(spec, self.out);
     }
 
-    /// See [`Worker::push`].
-    pub fn push(&mut self, table: TableId, batch: Batch, after: &[TicketId]) -> Result<TicketId, TableFailure> {
-        let now = self.now();
-        self.note(|| WorkerInput::Push(now, table, batch.clone(), after.to_vec()));
-        self.worker.push(now, table, batch, after, self.out)
-    }
-
-    /// See [`Worker::pull`].
-    pub fn pull(
+    /// See [`Worker::submit`].
+    pub fn submit(
         &mut self,
         table: TableId,
-        keys: Keys,
-        target: PullTarget,
+        op: Op,
+        into: Option<PullTarget>,
         after: &[TicketId],
     ) -> Result<TicketId, TableFailure> {
         let now = self.now();
-        let asked = self.recorder.map(|_| keys.clone());
-        let ticket = self.worker.pull(now, table, keys, target, after, self.out)?;
+        let kept = self.recorder.map(|_| op.clone());
+        let ticket = self.worker.submit(now, table, op, into, after, self.out)?;
         // Only what was taken: a replay has room for exactly the rows, which the program may not
         // have had.
-        if let Some(keys) = asked {
-            self.note(|| WorkerInput::Pull(now, table, keys, after.to_vec()));
-        }
-        Ok(ticket)
-    }
-
-    /// See [`Worker::push_pull`].
-    pub fn push_pull(
-        &mut self,
-        table: TableId,
-        batch: Batch,
-        target: PullTarget,
-        after: &[TicketId],
-    ) -> Result<TicketId, TableFailure> {
-        let now = self.now();
-        let asked = self.recorder.map(|_| batch.clone());
-        let ticket = self.worker.push_pull(now, table, batch, target, after, self.out)?;
-        if let Some(batch) = asked {
-            self.note(|| WorkerInput::PushPull(now, table, batch, after.to_vec()));
+        if let Some(op) = kept {
+            self.note(|| WorkerInput::Submit(now, table, op, after.to_vec()));
         }
         Ok(ticket)
     }
@@ -100,60 +76,13 @@ impl WorkerHandle<'_> {
     pub fn push_rows(&mut self, part: RowsOfPush) {
         let now = self.now();
         self.note(|| WorkerInput::PushRows(now, part.clone()));
-        let RowsOfPush { ticket, table, keys, rows, values } = part;
-        self.worker.push_rows(now, ticket, table, &keys, rows, values, self.out);
+        self.worker.push_rows(now, part, self.out);
     }
 
     /// See [`Worker::end_push`].
     pub fn end_push(&mut self, ticket: TicketId) {
         self.note(|| WorkerInput::EndPush(ticket));
         self.worker.end_push(ticket);
-    }
-
-    /// See [`Worker::scan`].
-    pub fn scan(&mut self, table: TableId, range: PositionRange, after: &[TicketId]) -> Result<TicketId, TableFailure> {
-        let now = self.now();
-        self.note(|| WorkerInput::Scan(now, table, range, after.to_vec()));
-        self.worker.scan(now, table, range, after, self.out)
-    }
-
-    /// See [`Worker::set_rows`].
-    pub fn set_rows(
-        &mut self,
-        table: TableId,
-        keys: Keys,
-        values: Values,
-        after: &[TicketId],
-    ) -> Result<TicketId, TableFailure> {
-        let now = self.now();
-        self.note(|| WorkerInput::SetRows(now, table, keys.clone(), values.clone(), after.to_vec()));
-        self.worker.set_rows(now, table, keys, values, after, self.out)
-    }
-
-    /// See [`Worker::pull_row_state`].
-    pub fn pull_row_state(
-        &mut self,
-        table: TableId,
-        keys: Option<Keys>,
-        after: &[TicketId],
-    ) -> Result<TicketId, TableFailure> {
-        let now = self.now();
-        self.note(|| WorkerInput::PullRowState(now, table, keys.clone(), after.to_vec()));
-        self.worker.pull_row_state(now, table, keys, after, self.out)
-    }
-
-    /// See [`Worker::active`].
-    pub fn active(&mut self, table: TableId, keys: Keys) -> Result<TicketId, TableFailure> {
-        let now = self.now();
-        self.note(|| WorkerInput::Ask(now, table, keys.clone()));
-        self.worker.active(now, table, keys, &[], self.out)
-    }
-
-    /// See [`Worker::tune`].
-    pub fn tune(&mut self, table: TableId, setting: Setting) -> Result<TicketId, TableFailure> {
-        let now = self.now();
-        self.note(|| WorkerInput::Tune(now, table, setting));
-        self.worker.tune(now, table, setting, self.out)
     }
 
     /// See [`Worker::limit`].

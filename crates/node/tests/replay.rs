@@ -18,7 +18,7 @@ use types::{
 };
 use update::Updaters;
 use wire::{Keys, Member, Payload, Pool};
-use worker::{Batch, PullTarget, RowsOfPush, TicketOutcome, Values};
+use worker::{Batch, Op, PullTarget, RowsOfPush, TicketId, TicketOutcome, Values};
 
 const WORKERS: u32 = 3;
 const CLOCKS: u64 = 25;
@@ -43,17 +43,22 @@ fn specs() -> [TableSpec; 7] {
     ]
 }
 
-fn rows(driver: &Driver, ticket: worker::TicketId) -> Result<(), NodeError> {
+fn rows(driver: &Driver, ticket: TicketId) -> Result<(), NodeError> {
     let outcome = driver.wait_until(|worker| worker.take(ticket))?.expect("not refused");
     assert!(matches!(outcome, TicketOutcome::Rows(_)));
     Ok(())
 }
 
+fn submit(driver: &Driver, table: TableId, op: Op, after: &[TicketId]) -> TicketId {
+    driver.call(|worker| worker.submit(table, op, None, after)).expect("it fits")
+}
+
 fn pull(driver: &Driver, table: TableId, keys: &Keys, numbers: usize) -> Result<(), NodeError> {
     let short = PullTarget::F32(vec![0.0; numbers - 1]);
-    assert!(driver.call(|worker| worker.pull(table, keys.clone(), short, &[])).is_err(), "no room for the rows");
+    let op = || Op::Pull { keys: keys.clone() };
+    assert!(driver.call(|worker| worker.submit(table, op(), Some(short), &[])).is_err(), "no room for the rows");
     let target = PullTarget::F32(vec![0.0; numbers]);
-    let ticket = driver.call(|worker| worker.pull(table, keys.clone(), target, &[])).expect("it fits");
+    let ticket = driver.call(|worker| worker.submit(table, op(), Some(target), &[])).expect("it fits");
     rows(driver, ticket)
 }
 
@@ -92,27 +97,26 @@ fn work(driver: &Arc<Driver>) -> Result<(), NodeError> {
             let numbers = keys.len() * spec.width as usize;
             let values = Values { number: NumberType::F32, bytes: Payload::new(vec![value; numbers]) };
             let batch = Batch { keys: keys.clone(), values, examples: 1, lease: None };
-            let push = driver.call(|worker| worker.push(*table, batch.clone(), &[])).expect("it fits");
+            let push = submit(driver, *table, Op::Push { batch: batch.clone() }, &[]);
             driver.call(|worker| worker.detach(push));
             push_in_parts(driver, *table, &keys, spec.width as usize);
             pull(driver, *table, &keys, numbers)?;
             if clock % 5 == 1 {
-                let scan = driver.call(|worker| worker.scan(*table, PositionRange::ALL, &[])).expect("it fits");
-                let target = PullTarget::F32(vec![0.0; numbers]);
-                let both = driver.call(|worker| worker.push_pull(*table, batch, target, &[scan])).expect("it fits");
+                let all = Op::Scan { range: PositionRange::ALL, row_state: clock % 10 == 1 };
+                let scan = submit(driver, *table, all, &[]);
+                let both = submit(driver, *table, Op::PushPull { batch }, &[scan]);
                 rows(driver, scan)?;
                 driver.call(|worker| worker.detach(both));
             }
         }
-        let asked = Keys::run(0..10);
-        let active = driver.call(|worker| worker.active(tables[2].0, asked)).expect("it is there");
+        let active = submit(driver, tables[2].0, Op::Active { keys: Keys::run(0..10) }, &[]);
         rows(driver, active)?;
         // A while of bounded bandwidth: parts wait, and go by how much they change.
         if matches!(clock, 8 | 16) {
             driver.call(|worker| worker.limit((clock == 8).then(|| Bandwidth::from_bytes_per_second(2_000_000))));
         }
         let (adagrad, _) = tables[3];
-        let tune = driver.call(|worker| worker.tune(adagrad, Setting::Rate(0.2))).expect("it is there");
+        let tune = submit(driver, adagrad, Op::Tune { setting: Setting::Rate(0.2) }, &[]);
         driver.wait_until(|worker| worker.take(tune))?.expect("not refused");
         driver.call_when(worker::Worker::is_flushed, |worker| {
             worker.end_clock();

@@ -3,7 +3,8 @@
 use pyo3::exceptions::{PyConnectionError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use slackwater::{NodeError, TableFailure};
+use slackwater::cluster::NodeError;
+use slackwater::table::TableFailure;
 use std::sync::{Mutex, PoisonError};
 
 pyo3::create_exception!(

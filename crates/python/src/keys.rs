@@ -4,7 +4,8 @@ use crate::memory::{ElementKind, Memory, Use};
 use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyInt, PyList, PyRange, PyTuple};
-use slackwater::{Placement, TableShape, TableSpec};
+use slackwater::TableSpec;
+use slackwater::policy::{Placement, TableShape};
 
 /// Rows of a table, made ready once and used again and again: a list that comes back is not sent
 /// again. `Table.keys` makes them.

@@ -4,7 +4,7 @@
 use crate::error::{self, TableError};
 use crate::session::check_process;
 use pyo3::prelude::*;
-use slackwater::NextLease;
+use slackwater::data_leases::NextLease;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ pub struct PyLeaseTerms {
 /// A worker's leases of one data set.
 #[pyclass(name = "DataLeases", frozen, module = "slackwater")]
 pub struct PyDataLeases {
-    leases: Mutex<slackwater::DataLeases>,
+    leases: Mutex<slackwater::data_leases::DataLeases>,
     process: u32,
 }
 
@@ -49,7 +49,7 @@ pub struct PyDataLeases {
 #[pyclass(name = "DataLease", frozen, module = "slackwater")]
 pub struct PyDataLease {
     /// Nothing once it is committed.
-    lease: Mutex<Option<slackwater::DataLease>>,
+    lease: Mutex<Option<slackwater::data_leases::DataLease>>,
     number: u64,
     epoch: u64,
     range: u64,
@@ -58,22 +58,22 @@ pub struct PyDataLease {
 impl PyDataLeases {
     pub fn open(py: Python<'_>, session: &slackwater::Session, terms: PyLeaseTerms, process: u32) -> PyResult<Self> {
         let PyLeaseTerms { name, ranges, epochs, shuffle, per_clock, input } = terms;
-        let made = slackwater::LeasedInput::new(ranges).epochs(epochs).per_clock(per_clock);
-        let made = shuffle.into_iter().fold(made, slackwater::LeasedInput::shuffled);
+        let made = slackwater::data_leases::LeasedInput::new(ranges).epochs(epochs).per_clock(per_clock);
+        let made = shuffle.into_iter().fold(made, slackwater::data_leases::LeasedInput::shuffled);
         let made =
             input.into_iter().fold(made, |made, (words, fingerprint)| made.named(&words, u128::from(fingerprint)));
         let leases = py.detach(|| session.leases(&name, &made)).map_err(|error| error::raise(py, error))?;
         Ok(Self { leases: Mutex::new(leases), process })
     }
 
-    fn lock(&self) -> MutexGuard<'_, slackwater::DataLeases> {
+    fn lock(&self) -> MutexGuard<'_, slackwater::data_leases::DataLeases> {
         self.leases.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl PyDataLease {
     /// Does something for a lease that is not committed yet.
-    pub fn with<R>(&self, work: impl FnOnce(&slackwater::DataLease) -> R) -> Option<R> {
+    pub fn with<R>(&self, work: impl FnOnce(&slackwater::data_leases::DataLease) -> R) -> Option<R> {
         self.lease.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(work)
     }
 

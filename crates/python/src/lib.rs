@@ -20,7 +20,7 @@ use pyo3::prelude::*;
 /// An address of this machine that nobody listens at.
 #[pyfunction]
 fn free_address() -> PyResult<String> {
-    Ok(slackwater::free_address()?.to_string())
+    Ok(slackwater::cluster::free_address()?.to_string())
 }
 
 /// The module `slackwater._slackwater`.

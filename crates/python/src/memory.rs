@@ -6,7 +6,8 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
-use slackwater::{Backing, NumberType, PullBuffer};
+use slackwater::policy::NumberType;
+use slackwater::table::{Backing, PullBuffer};
 use std::ffi::{CStr, c_char, c_int, c_void};
 
 /// What the numbers in some memory are.

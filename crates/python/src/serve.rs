@@ -3,7 +3,8 @@
 use crate::error;
 use crate::session::{LOOK, check_process, connect_to};
 use pyo3::prelude::*;
-use slackwater::{LeaveSignal, Membership, RunSize, Serve};
+use slackwater::cluster::{LeaveSignal, Membership};
+use slackwater::{RunSize, Serve};
 use std::sync::{Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};

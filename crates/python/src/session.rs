@@ -5,7 +5,8 @@ use crate::leases::{PyDataLeases, PyLeaseTerms};
 use crate::table::{PyTable, PyTableSpec};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use slackwater::{Connect, RunFailure, RunSize, SameHost};
+use slackwater::cluster::{RunFailure, SameHost};
+use slackwater::{Connect, RunSize};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 

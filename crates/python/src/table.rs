@@ -8,10 +8,12 @@ use crate::session::check_process;
 use crate::ticket::{Direct, Pulling, PyTicket, Scattered};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use slackwater::{
-    Codecs, Combine, Consistency, Error, Initial, NumberType, Payload, PushValues, Reduce, Session, TableSpec,
-    TargetNumber, Tickets, UpdaterSpec,
+use slackwater::data_leases::DataLease;
+use slackwater::policy::{Codecs, Combine, Initial, NumberType, Reduce};
+use slackwater::table::{
+    Payload, PullInto, PullOptions, PushOptions, PushPullOptions, PushValues, ScanOptions, TargetNumber,
 };
+use slackwater::{Consistency, Error, Session, TableSpec, UpdaterSpec};
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -237,13 +239,22 @@ fn push<T: TargetNumber>(
     table: &slackwater::Table<T>,
     memory: &Memory,
     keys: &PyKeys,
-    examples: u64,
+    options: PushOptions<'_>,
 ) -> Result<slackwater::Ticket<()>, Error> {
+    table.push_opts(&keys.list, ordered_values(table, memory, keys), options)
+}
+
+/// The values to push, in the table's order.
+fn ordered_values<'m, T: TargetNumber>(
+    table: &slackwater::Table<T>,
+    memory: &'m Memory,
+    keys: &PyKeys,
+) -> PushValues<'m, T> {
     // SAFETY: `Table::memory` has seen that the memory holds the table's numbers; the call uses it
     // while it runs, and copies what it needs for longer.
     match unsafe { in_order::<T>(memory, keys, table.spec().width as usize) } {
-        Cow::Borrowed(values) => table.push_after(&keys.list, values, examples, &Tickets::none()),
-        Cow::Owned(values) => table.push_after(&keys.list, values, examples, &Tickets::none()),
+        Cow::Borrowed(values) => PushValues::Borrowed(values),
+        Cow::Owned(values) => values.into(),
     }
 }
 
@@ -254,35 +265,22 @@ fn set_rows<T: TargetNumber>(
     keys: &PyKeys,
     width: usize,
 ) -> Result<slackwater::Ticket<()>, Error> {
-    // SAFETY: as in `push`.
+    // SAFETY: as in `ordered_values`.
     let given = unsafe { memory.numbers::<T>() };
-    let Some(places) = &keys.places else { return table.set_rows(&keys.list, given) };
+    let Some(places) = &keys.places else { return table.set(&keys.list, given) };
     let mut rows = vec![T::ZERO; keys.list.len() * width];
     for (row, place) in given.chunks_exact(width).zip(places) {
         rows[*place as usize * width..][..width].copy_from_slice(row);
     }
-    table.set_rows(&keys.list, rows)
-}
-
-/// As [`push`], of what was learnt from a lease; nothing if that is committed already.
-fn push_for<T: TargetNumber>(
-    table: &slackwater::Table<T>,
-    lease: &PyDataLease,
-    memory: &Memory,
-    keys: &PyKeys,
-    examples: u64,
-) -> Option<Result<slackwater::Ticket<()>, Error>> {
-    // SAFETY: as in `push`.
-    let values = match unsafe { in_order::<T>(memory, keys, table.spec().width as usize) } {
-        Cow::Borrowed(values) => PushValues::Borrowed(values),
-        Cow::Owned(values) => values.into(),
-    };
-    lease.with(|lease| table.push_for(lease, &keys.list, values, examples))
+    table.set(&keys.list, rows)
 }
 
 fn pull<T: TargetNumber>(table: &slackwater::Table<T>, keys: &PyKeys, out: Target) -> Result<Box<dyn Pulling>, Error> {
     match &keys.places {
-        None => Ok(Box::new(Direct(table.pull_to(&keys.list, Box::new(out), &Tickets::none())?))),
+        None => {
+            let into = Some(PullInto::Buffer(Box::new(out)));
+            Ok(Box::new(Direct(table.pull_opts(&keys.list, PullOptions { into, ..PullOptions::default() })?)))
+        }
         Some(places) => {
             let (ticket, places, width) = (table.pull(&keys.list)?, places.clone(), table.spec().width as usize);
             Ok(Box::new(Scattered { ticket, places, width, target: out }))
@@ -297,17 +295,17 @@ fn push_pull<T: TargetNumber>(
     examples: u64,
     out: Target,
 ) -> Result<Box<dyn Pulling>, Error> {
-    let width = table.spec().width as usize;
-    // SAFETY: as in `push`.
-    let values = match unsafe { in_order::<T>(memory, keys, width) } {
-        Cow::Borrowed(values) => PushValues::Borrowed(values),
-        Cow::Owned(values) => values.into(),
-    };
-    let none = Tickets::none();
+    let values = ordered_values(table, memory, keys);
+    let options = PushPullOptions { examples, ..PushPullOptions::default() };
     match &keys.places {
-        None => Ok(Box::new(Direct(table.push_pull_to(&keys.list, values, examples, Box::new(out), &none)?))),
+        None => {
+            let into = Some(PullInto::Buffer(Box::new(out)));
+            let options = PushPullOptions { into, ..options };
+            Ok(Box::new(Direct(table.push_pull_opts(&keys.list, values, options)?)))
+        }
         Some(places) => {
-            let ticket = table.push_pull_after(&keys.list, values, examples, &none)?;
+            let ticket = table.push_pull_opts(&keys.list, values, options)?;
+            let width = table.spec().width as usize;
             Ok(Box::new(Scattered { ticket, places: places.clone(), width, target: out }))
         }
     }
@@ -332,11 +330,14 @@ impl PyTable {
         check_process(self.process)?;
         let keys = self.rows(keys)?;
         let memory = self.memory(values, &keys, Use::Read)?;
+        let submit = |lease: Option<&DataLease>| {
+            let options = PushOptions { examples, lease, ..PushOptions::default() };
+            with_table!(&self.numbers, table => push(table, &memory, &keys, options))
+        };
         let ticket = match lease.map(Bound::get) {
-            None => py.detach(|| with_table!(&self.numbers, table => push(table, &memory, &keys, examples))),
+            None => py.detach(|| submit(None)),
             Some(lease) => {
-                let pushed =
-                    py.detach(|| with_table!(&self.numbers, table => push_for(table, lease, &memory, &keys, examples)));
+                let pushed = py.detach(|| lease.with(|lease| submit(Some(lease))));
                 pushed.ok_or_else(|| lease.is_over())?
             }
         };
@@ -358,10 +359,10 @@ impl PyTable {
             return Err(TableError::new_err("what is lent must be in the table's order"));
         }
         let payload = Payload::new(Lent(Py::new(py, self.memory(values, &keys, Use::Read)?)?));
-        let none = Tickets::none();
-        let ticket = py.detach(|| {
-            with_table!(&self.numbers, table => table.push_after(&keys.list, PushValues::Owned(payload), examples, &none))
-        });
+        let options = PushOptions { examples, ..PushOptions::default() };
+        let ticket = py.detach(
+            || with_table!(&self.numbers, table => table.push_opts(&keys.list, PushValues::Owned(payload), options)),
+        );
         Ok(PyTicket::push(ticket.map_err(|error| error::raise(py, error))?, self.name(), self.process))
     }
 
@@ -397,7 +398,7 @@ impl PyTable {
     fn pull_all(&self, py: Python<'_>) -> PyResult<(Vec<u8>, Vec<u8>, u64)> {
         check_process(self.process)?;
         fn all<T: TargetNumber>(table: &slackwater::Table<T>) -> Result<(Vec<u8>, Vec<u8>, u64), Error> {
-            let rows = table.pull_all()?.wait()?;
+            let rows = table.scan(..)?.wait()?;
             let bytes = |numbers: &[u8]| numbers.to_vec();
             Ok((bytes(bytemuck::cast_slice(rows.ids())), bytes(bytemuck::cast_slice(rows.values())), rows.clock().0))
         }
@@ -414,7 +415,7 @@ impl PyTable {
         let best = py.detach(|| {
             let once = || {
                 let begin = Instant::now();
-                with_table!(&self.numbers, table => push(table, &memory, &keys, 1)?.wait()?);
+                with_table!(&self.numbers, table => push(table, &memory, &keys, PushOptions::default())?.wait()?);
                 Ok(begin.elapsed())
             };
             (0..times).map(|_| once()).try_fold(Duration::MAX, |best, taken| taken.map(|taken| best.min(taken)))
@@ -433,7 +434,8 @@ impl PyTable {
             let mut best = Duration::MAX;
             for _ in 0..times {
                 let begin = Instant::now();
-                target = table.pull_into(&keys.list, target, &Tickets::none())?.wait()?.into_values();
+                let options = PullOptions { into: Some(target.into()), ..PullOptions::default() };
+                target = table.pull_opts(&keys.list, options)?.wait()?.into_values();
                 best = best.min(begin.elapsed());
             }
             Ok(best)
@@ -447,7 +449,7 @@ impl PyTable {
     fn pull_all_row_state(&self, py: Python<'_>) -> PyResult<(Vec<u8>, Vec<u8>, usize)> {
         check_process(self.process)?;
         fn all<T: TargetNumber>(table: &slackwater::Table<T>) -> Result<(Vec<u8>, Vec<u8>), Error> {
-            let rows = table.pull_all_row_state()?.wait()?;
+            let rows = table.scan_opts(.., ScanOptions { row_state: true, ..ScanOptions::default() })?.wait()?;
             let bytes = |numbers: &[u8]| numbers.to_vec();
             Ok((bytes(bytemuck::cast_slice(rows.ids())), bytes(bytemuck::cast_slice(rows.values()))))
         }

@@ -4,7 +4,8 @@ use crate::error;
 use crate::memory::{Memory, Target};
 use crate::session::check_process;
 use pyo3::prelude::*;
-use slackwater::{FailedClock, FromOutcome, Rows};
+use slackwater::Rows;
+use slackwater::table::{FailedClock, FromOutcome};
 use std::sync::{Mutex, PoisonError};
 
 /// The clock, the worker, the row and why.
@@ -73,10 +74,10 @@ impl ReadInfo {
     fn of<T>(rows: &Rows<T>, table: &str) -> Self {
         let failed = |failed: &FailedClock| {
             let position = match &failed.refusal {
-                slackwater::Refusal::NotFinite { position } => Some(position.0),
+                slackwater::table::Refusal::NotFinite { position } => Some(position.0),
                 _ => None,
             };
-            let text = failed.refusal.describe(table, slackwater::Placement::Ordered).to_string();
+            let text = failed.refusal.describe(table, slackwater::policy::Placement::Ordered).to_string();
             (failed.clock.0, failed.worker.0, position, text)
         };
         let failed = rows.failed_clocks().iter().map(failed).collect();
@@ -84,7 +85,7 @@ impl ReadInfo {
     }
 }
 
-impl<T: slackwater::TargetNumber> Pulling for Direct<T> {
+impl<T: slackwater::table::TargetNumber> Pulling for Direct<T> {
     fn is_done(&self) -> bool {
         self.0.is_done()
     }
@@ -93,7 +94,7 @@ impl<T: slackwater::TargetNumber> Pulling for Direct<T> {
     }
 }
 
-impl<T: slackwater::TargetNumber> Pulling for Scattered<T> {
+impl<T: slackwater::table::TargetNumber> Pulling for Scattered<T> {
     fn is_done(&self) -> bool {
         self.ticket.is_done()
     }

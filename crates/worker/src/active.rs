@@ -1,29 +1,12 @@
 //! Which rows are active: requested from the shards as rows are, and answered by one bit for each.
 
-use crate::calls::{check_count, check_keys};
-use crate::operations::Operation;
 use crate::stream::{ReadKeys, Reading};
 use crate::ticket::PartialRead;
-use crate::{PullTarget, TableFailure, TicketId, Worker};
+use crate::{PullTarget, TicketId, Worker};
 use types::{TableId, Time};
 use wire::{Bits, KeySlice, Keys, Outbox, Pulled, Wants};
 
 impl Worker {
-    /// Asks which of these rows are active, as fresh as a pull of them would be.
-    pub fn active(
-        &mut self,
-        now: Time,
-        table: TableId,
-        keys: Keys,
-        after: &[TicketId],
-        out: &mut Outbox,
-    ) -> Result<TicketId, TableFailure> {
-        let spec = self.known(table)?;
-        check_keys(spec, &keys)?;
-        check_count(spec, &keys, keys.len().div_ceil(8) as u64)?;
-        Ok(self.submit(now, table, Operation::Active { keys }, after, out))
-    }
-
     pub(crate) fn start_active(&mut self, now: Time, ticket: TicketId, id: TableId, keys: &Keys, out: &mut Outbox) {
         let reader = self.clock;
         self.start_read(now, ticket, id, out, |table, requests| {

@@ -1,151 +1,13 @@
-//! The calls of a program: their arguments are checked here, before anything is sent.
+//! What a program asks of its worker besides operations on tables: to end clocks and to leave, and
+//! how much is under way.
 
-use super::operations::Operation;
 use super::pacing::{Pacer, send};
 use super::stream::{ShardStream, StreamMessage};
-use super::{Batch, PullTarget, TicketId, Worker};
-use types::{NodeId, OPEN_READS, PositionRange, Setting, TableId, TableSpec, Time, UNACKNOWLEDGED_ITEMS};
-use wire::{Control, Head, Keys, Outbox, Refusal};
-
-/// Why a call is refused before anything is sent.
-///
-/// ```
-/// use worker::TableFailure;
-///
-/// assert!(TableFailure::Left.to_string().contains("open a new session"));
-/// ```
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum TableFailure {
-    /// The keys were put in another order than the table's.
-    #[error("these keys were made for a table in another order; make them with this table's keys()")]
-    Placement,
-    /// The worker has left the run.
-    #[error("this worker has left the run; open a new session")]
-    Left,
-    /// The push is made for a data lease that the worker does not hold.
-    #[error("lease {lease} is not this worker's: it is committed, or was never granted")]
-    NotLeased {
-        /// Which.
-        lease: u64,
-    },
-    /// The batch does not fit the table.
-    #[error("{}", refusal.describe(table, *placement))]
-    Unfit {
-        /// The table's name.
-        table: String,
-        /// Its order, to name keys.
-        placement: types::Placement,
-        /// What does not fit.
-        refusal: Refusal,
-    },
-}
+use super::{TableFailure, Worker};
+use types::{NodeId, OPEN_READS, TableId, TableSpec, Time, UNACKNOWLEDGED_ITEMS};
+use wire::{Control, Head, Outbox, Refusal};
 
 impl Worker {
-    /// Pushes a batch, after the tickets named.
-    pub fn push(
-        &mut self,
-        now: Time,
-        table: TableId,
-        batch: Batch,
-        after: &[TicketId],
-        out: &mut Outbox,
-    ) -> Result<TicketId, TableFailure> {
-        self.check_batch(table, &batch)?;
-        let leased_parts = self.number_leased_parts(table, &batch);
-        Ok(self.submit(now, table, Operation::Push { batch, leased_parts }, after, out))
-    }
-
-    /// Pulls rows into `target`, after the tickets named. The target must hold exactly those rows.
-    pub fn pull(
-        &mut self,
-        now: Time,
-        table: TableId,
-        keys: Keys,
-        mut target: PullTarget,
-        after: &[TicketId],
-        out: &mut Outbox,
-    ) -> Result<TicketId, TableFailure> {
-        self.check_target(table, &keys, &mut target)?;
-        Ok(self.submit(now, table, Operation::Pull { keys, target, own: false }, after, out))
-    }
-
-    /// Pushes a batch and pulls the same rows into `target`, with the push in them where the table
-    /// combines `each`: one operation and one ticket, which fails if any part of the push is
-    /// refused.
-    pub fn push_pull(
-        &mut self,
-        now: Time,
-        table: TableId,
-        batch: Batch,
-        mut target: PullTarget,
-        after: &[TicketId],
-        out: &mut Outbox,
-    ) -> Result<TicketId, TableFailure> {
-        self.check_batch(table, &batch)?;
-        self.check_target(table, &batch.keys, &mut target)?;
-        let leased_parts = self.number_leased_parts(table, &batch);
-        Ok(self.submit(now, table, Operation::PushPull { batch, leased_parts, target }, after, out))
-    }
-
-    fn check_batch(&self, table: TableId, batch: &Batch) -> Result<(), TableFailure> {
-        let spec = self.known(table)?;
-        check_keys(spec, &batch.keys)?;
-        batch.lease.map_or(Ok(()), |lease| self.check_lease(lease))?;
-        let unfit = |refusal| unfit(spec, refusal);
-        if batch.values.number != spec.number {
-            return Err(unfit(Refusal::WrongNumber { expected: spec.number, found: batch.values.number }));
-        }
-        let expected = (batch.keys.len() as u64).saturating_mul(spec.row_bytes() as u64);
-        if batch.values.bytes.len() as u64 != expected {
-            return Err(unfit(Refusal::WrongLength { expected, found: batch.values.bytes.len() as u64 }));
-        }
-        Ok(())
-    }
-
-    fn check_target(&self, table: TableId, keys: &Keys, target: &mut PullTarget) -> Result<(), TableFailure> {
-        let spec = self.known(table)?;
-        check_keys(spec, keys)?;
-        let found = target.number();
-        if found != spec.number {
-            return Err(unfit(spec, Refusal::WrongNumber { expected: spec.number, found }));
-        }
-        let expected = (keys.len() as u64).saturating_mul(spec.row_bytes() as u64);
-        let length = target.bytes_mut().len() as u64;
-        if length != expected {
-            return Err(unfit(spec, Refusal::WrongLength { expected, found: length }));
-        }
-        Ok(())
-    }
-
-    /// Pulls all rows that a dense or ordered table has in a range, or all rows of any table.
-    pub fn scan(
-        &mut self,
-        now: Time,
-        table: TableId,
-        range: PositionRange,
-        after: &[TicketId],
-        out: &mut Outbox,
-    ) -> Result<TicketId, TableFailure> {
-        let spec = self.known(table)?;
-        if spec.shape.placement() != types::Placement::Ordered && range != PositionRange::ALL {
-            return Err(unfit(spec, Refusal::NotOrdered));
-        }
-        Ok(self.submit(now, table, Operation::Scan { range }, after, out))
-    }
-
-    /// Changes a setting of the table's updater for updates made from this clock on.
-    pub fn tune(
-        &mut self,
-        now: Time,
-        table: TableId,
-        setting: Setting,
-        out: &mut Outbox,
-    ) -> Result<TicketId, TableFailure> {
-        self.known(table)?;
-        let at = self.clock;
-        Ok(self.submit(now, table, Operation::Tune { at, setting }, &[], out))
-    }
-
     pub(crate) fn known(&self, table: TableId) -> Result<&TableSpec, TableFailure> {
         if self.left {
             return Err(TableFailure::Left);
@@ -160,7 +22,7 @@ impl Worker {
     /// Whether everything asked for has been sent, so that a clock may end.
     #[must_use]
     pub fn is_flushed(&self) -> bool {
-        self.queue.is_empty() && self.begun == 0
+        self.queue.is_empty() && self.begun.is_empty()
     }
 
     /// Whether something sent to `node` has not been answered.
@@ -257,29 +119,5 @@ impl Worker {
     pub fn fail(&mut self, reason: String, out: &mut Outbox) {
         self.left = true;
         self.control(Control::Fail { reason }, out);
-    }
-}
-
-pub(crate) fn unfit(spec: &TableSpec, refusal: Refusal) -> TableFailure {
-    TableFailure::Unfit { table: spec.name.clone(), placement: spec.shape.placement(), refusal }
-}
-
-/// Rejects a list of more keys than a read can have parts for: a run of an ordered table can be
-/// longer than fits a shard, or memory. `expected`: the bytes that an answer would have.
-pub(crate) fn check_count(spec: &TableSpec, keys: &Keys, expected: u64) -> Result<(), TableFailure> {
-    if keys.len() > u32::MAX as usize {
-        return Err(unfit(spec, Refusal::WrongLength { expected, found: 0 }));
-    }
-    Ok(())
-}
-
-pub(crate) fn check_keys(spec: &TableSpec, keys: &Keys) -> Result<(), TableFailure> {
-    if keys.placement() != spec.shape.placement() {
-        return Err(TableFailure::Placement);
-    }
-    let last = keys.len().checked_sub(1).map(|last| keys.position(last));
-    match last.filter(|last| *last > spec.shape.extent().last) {
-        Some(position) => Err(unfit(spec, Refusal::OutOfRange { position })),
-        None => Ok(()),
     }
 }

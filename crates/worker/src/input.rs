@@ -2,15 +2,12 @@
 //! back.
 #![deny(clippy::wildcard_enum_match_arm)]
 
-mod format;
-mod key_lists;
-
-use crate::{Batch, PullTarget, TableFailure, TicketId, Values, Worker};
-pub use key_lists::KeyListDictionary;
+use crate::recorded::{Recorded, recorded_fields, recorded_variants};
+use crate::{KeyListDictionary, Op, TableFailure, TicketId, Worker};
 use lease::{LeaseId, WorkReport};
 use std::ops::Range;
-use types::{Bandwidth, NodeId, NumberType, PositionRange, Setting, TableId, TableSpec, Time};
-use wire::{Frame, Keys, LeaseTerms, Outbox, Payload};
+use types::{Bandwidth, NodeId, TableId, TableSpec, Time};
+use wire::{Frame, Keys, LeaseTerms, Outbox, Payload, Reader, WireError};
 
 /// One input of a worker: what arrived, or what its program asked for.
 #[derive(Clone, Debug)]
@@ -25,12 +22,8 @@ pub enum WorkerInput {
     Heartbeat,
     /// The program asks for a table.
     MakeTable(TableSpec),
-    /// The program pushes, after other tickets.
-    Push(Time, TableId, Batch, Vec<TicketId>),
-    /// The program pulls, after other tickets.
-    Pull(Time, TableId, Keys, Vec<TicketId>),
-    /// The program pushes and pulls the same rows, after other tickets.
-    PushPull(Time, TableId, Batch, Vec<TicketId>),
+    /// The program submits an operation, after other tickets.
+    Submit(Time, TableId, Op, Vec<TicketId>),
     /// The program begins a push whose values it hands over part by part; computed from so many
     /// examples.
     BeginPush(TableId, Keys, u64),
@@ -38,16 +31,6 @@ pub enum WorkerInput {
     PushRows(Time, RowsOfPush),
     /// The program has handed over every part.
     EndPush(TicketId),
-    /// The program scans.
-    Scan(Time, TableId, PositionRange, Vec<TicketId>),
-    /// The program sets rows, after other tickets.
-    SetRows(Time, TableId, Keys, Values, Vec<TicketId>),
-    /// The program pulls rows as they are kept, of these keys or all of them, after other tickets.
-    PullRowState(Time, TableId, Option<Keys>, Vec<TicketId>),
-    /// The program asks which rows are active.
-    Ask(Time, TableId, Keys),
-    /// The program changes a setting.
-    Tune(Time, TableId, Setting),
     /// The program bounds what is sent, or lifts the bound.
     Limit(Time, Option<Bandwidth>),
     /// The program ends its clock.
@@ -72,6 +55,29 @@ pub enum WorkerInput {
     Fail(String),
 }
 
+recorded_variants!(WorkerInput {
+    0 => Frame(now, frame),
+    1 => Tick(now),
+    2 => Reconnected(now, node),
+    3 => Heartbeat,
+    4 => MakeTable(spec),
+    5 => Submit(now, table, op, after),
+    6 => BeginPush(table, keys, examples),
+    7 => PushRows(now, part),
+    8 => EndPush(ticket),
+    9 => Limit(now, bandwidth),
+    10 => EndClock(now),
+    11 => OpenLeases(name, terms),
+    12 => AskLeases(set, wanted),
+    13 => TakeLeases(set),
+    14 => EndLeases(set),
+    15 => CommitLease(now, lease, work),
+    16 => Barrier,
+    17 => FlushResiduals(now),
+    18 => Leave,
+    19 => Fail(reason),
+});
+
 /// One part of a push that was begun.
 #[derive(Clone, Debug)]
 pub struct RowsOfPush {
@@ -83,9 +89,11 @@ pub struct RowsOfPush {
     pub keys: Keys,
     /// Which of them.
     pub rows: Range<usize>,
-    /// What for each of those.
+    /// A row of values for each of those.
     pub values: Payload,
 }
+
+recorded_fields!(RowsOfPush { ticket, table, keys, rows, values });
 
 /// What a worker answers to an input at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,40 +116,15 @@ impl WorkerInput {
             Self::Reconnected(now, node) => worker.reconnected(now, node, out),
             Self::Heartbeat => worker.heartbeat(out),
             Self::MakeTable(spec) => worker.make_table(spec, out),
-            Self::Push(now, table, batch, after) => {
-                return worker.push(now, table, batch, &after, out).map(WorkerReply::Ticket);
-            }
-            Self::Pull(now, table, keys, after) => {
-                let target = target_for(worker, table, &keys);
-                return worker.pull(now, table, keys, target, &after, out).map(WorkerReply::Ticket);
-            }
-            Self::PushPull(now, table, batch, after) => {
-                let target = target_for(worker, table, &batch.keys);
-                return worker.push_pull(now, table, batch, target, &after, out).map(WorkerReply::Ticket);
+            Self::Submit(now, table, op, after) => {
+                return worker.submit(now, table, op, None, &after, out).map(WorkerReply::Ticket);
             }
             Self::BeginPush(table, keys, examples) => {
                 let begun = worker.begin_push(table, &keys, examples)?;
                 return Ok(begun.map_or(WorkerReply::Nothing, WorkerReply::Ticket));
             }
-            Self::PushRows(now, RowsOfPush { ticket, table, keys, rows, values }) => {
-                worker.push_rows(now, ticket, table, &keys, rows, values, out);
-            }
+            Self::PushRows(now, part) => worker.push_rows(now, part, out),
             Self::EndPush(ticket) => worker.end_push(ticket),
-            Self::Scan(now, table, range, after) => {
-                return worker.scan(now, table, range, &after, out).map(WorkerReply::Ticket);
-            }
-            Self::SetRows(now, table, keys, values, after) => {
-                return worker.set_rows(now, table, keys, values, &after, out).map(WorkerReply::Ticket);
-            }
-            Self::PullRowState(now, table, keys, after) => {
-                return worker.pull_row_state(now, table, keys, &after, out).map(WorkerReply::Ticket);
-            }
-            Self::Ask(now, table, keys) => {
-                return worker.active(now, table, keys, &[], out).map(WorkerReply::Ticket);
-            }
-            Self::Tune(now, table, setting) => {
-                return worker.tune(now, table, setting, out).map(WorkerReply::Ticket);
-            }
             Self::Limit(now, bandwidth) => worker.limit(now, bandwidth, out),
             Self::EndClock(now) => worker.end_clock(now, out),
             Self::OpenLeases(name, terms) => worker.open_leases(&name, terms, out),
@@ -156,17 +139,70 @@ impl WorkerInput {
         }
         Ok(WorkerReply::Nothing)
     }
-}
 
-/// Memory for the rows of `keys`; none where there is no such table or not so much, which the
-/// worker then refuses.
-fn target_for(worker: &Worker, table: TableId, keys: &Keys) -> PullTarget {
-    let (number, width) = worker.spec(table).map_or((NumberType::F32, 0), |spec| (spec.number, spec.width as usize));
-    let count = keys.len().saturating_mul(width);
-    let count = if Vec::<u64>::new().try_reserve_exact(count).is_ok() { count } else { 0 };
-    match number {
-        NumberType::F32 => PullTarget::F32(vec![0.0; count]),
-        NumberType::F64 => PullTarget::F64(vec![0.0; count]),
-        NumberType::I64 => PullTarget::I64(vec![0; count]),
+    /// When it happened, where that matters to the worker.
+    pub fn time_mut(&mut self) -> Option<&mut Time> {
+        match self {
+            Self::Frame(now, _)
+            | Self::Tick(now)
+            | Self::Reconnected(now, _)
+            | Self::Submit(now, ..)
+            | Self::PushRows(now, _)
+            | Self::Limit(now, _)
+            | Self::EndClock(now)
+            | Self::CommitLease(now, ..)
+            | Self::FlushResiduals(now) => Some(now),
+            Self::Heartbeat
+            | Self::MakeTable(_)
+            | Self::BeginPush(..)
+            | Self::EndPush(_)
+            | Self::OpenLeases(..)
+            | Self::AskLeases(..)
+            | Self::TakeLeases(_)
+            | Self::EndLeases(_)
+            | Self::Barrier
+            | Self::Leave
+            | Self::Fail(_) => None,
+        }
+    }
+
+    /// About the bytes of memory that its keys and values take.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        match self {
+            Self::Frame(_, frame) => frame.message.payloads().iter().map(|payload| payload.len()).sum(),
+            Self::Submit(_, _, op, _) => op.held_bytes(),
+            Self::BeginPush(_, keys, _) => keys.len().saturating_mul(size_of::<u64>()),
+            Self::PushRows(_, part) => {
+                part.values.len().saturating_add(part.rows.len().saturating_mul(size_of::<u64>()))
+            }
+            Self::Tick(_)
+            | Self::Reconnected(..)
+            | Self::Heartbeat
+            | Self::MakeTable(_)
+            | Self::EndPush(_)
+            | Self::Limit(..)
+            | Self::EndClock(_)
+            | Self::OpenLeases(..)
+            | Self::AskLeases(..)
+            | Self::TakeLeases(_)
+            | Self::EndLeases(_)
+            | Self::CommitLease(..)
+            | Self::Barrier
+            | Self::FlushResiduals(_)
+            | Self::Leave
+            | Self::Fail(_) => 0,
+        }
+    }
+
+    /// Appends it to `out`, as a recording holds it. A key list that `lists` has goes by name; any
+    /// other goes in full and is added to `lists`.
+    pub fn put(&self, lists: &mut KeyListDictionary, out: &mut Vec<u8>) {
+        Recorded::put(self, lists, out);
+    }
+
+    /// Reads what [`WorkerInput::put`] has written. `lists` must be as it was for the writer.
+    pub fn get(input: &mut Reader<'_>, lists: &mut KeyListDictionary) -> Result<Self, WireError> {
+        Recorded::get(input, lists)
     }
 }

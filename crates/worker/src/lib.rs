@@ -1,7 +1,8 @@
 //! The worker: a state machine without I/O that sends a program's pushes and pulls to the shards of
 //! its tables.
 //!
-//! - [`Worker`] takes calls of the program and frames of the network, and says what to send.
+//! - [`Op`] lists every operation on a table.
+//! - [`Worker`] takes operations of the program and frames of the network, and says what to send.
 //! - [`WorkerInput`] is every one of those inputs as data, for recordings and their replay.
 //! - A ticket names a push or pull until the program takes its [`TicketOutcome`].
 
@@ -12,8 +13,10 @@ mod cached_rows;
 mod calls;
 mod delta_cache;
 mod input;
+mod key_lists;
 mod leases;
 mod link_rate;
+mod op;
 mod operations;
 mod pacing;
 mod push_codec;
@@ -21,6 +24,7 @@ mod pushes;
 mod queue;
 mod reads;
 mod receive;
+mod recorded;
 mod residuals;
 mod row_state;
 mod stream;
@@ -31,9 +35,10 @@ mod ticket;
 mod worker;
 
 pub use batch::{Batch, Values};
-pub use calls::TableFailure;
-pub use input::{KeyListDictionary, RowsOfPush, WorkerInput, WorkerReply};
+pub use input::{RowsOfPush, WorkerInput, WorkerReply};
+pub use key_lists::KeyListDictionary;
 pub use leases::LeaseGrant;
+pub use op::{Op, TableFailure};
 pub use residuals::SavedResiduals;
 pub use ticket::{Notice, PullBuffer, PullTarget, ReadRows, TicketFailure, TicketId, TicketOutcome};
 pub use worker::{CodecUse, Worker, WorkerCounts, WorkerSettings};

@@ -1,98 +1,29 @@
-//! Operations: everything that a program can ask of a table, and what each must wait for.
+//! How an operation is submitted, what it must wait for, and how it is started.
 #![deny(clippy::wildcard_enum_match_arm)]
 
 use super::leases::LeasedPushPart;
+use super::op::Access;
 use super::pacing::send;
 use super::queue::WaitsFor;
 use super::stream::StreamMessage;
 use super::table::Table;
 use super::ticket::PendingTicket;
-use super::{Batch, PART_COST, PullTarget, TicketId, Worker};
-use lease::LeaseId;
-use types::{Clock, Combine, Consistency, HELD_CLOCKS, PositionRange, Setting, TableId, TableSpec, Time};
-use wire::{Keys, Outbox, Payload};
-
-/// One operation of a program on a table.
-pub(crate) enum Operation {
-    Push {
-        batch: Batch,
-        /// Its parts, where it is made for a data lease.
-        leased_parts: Vec<LeasedPushPart>,
-    },
-    /// `own`: the second half of a push_pull, which follows its own push under any consistency
-    /// rule.
-    Pull {
-        keys: Keys,
-        target: PullTarget,
-        own: bool,
-    },
-    PushPull {
-        batch: Batch,
-        leased_parts: Vec<LeasedPushPart>,
-        target: PullTarget,
-    },
-    Scan {
-        range: PositionRange,
-    },
-    /// Rows as they are kept, in place of those that are there.
-    Set {
-        keys: Keys,
-        values: Payload,
-    },
-    /// Rows as they are kept; without keys, all that there are.
-    RowState {
-        keys: Option<Keys>,
-    },
-    Active {
-        keys: Keys,
-    },
-    Tune {
-        at: Clock,
-        setting: Setting,
-    },
-}
-
-impl Operation {
-    pub fn cost(&self) -> usize {
-        let values = match self {
-            Self::Push { batch, .. } | Self::PushPull { batch, .. } => batch.values.bytes.len(),
-            Self::Set { values, .. } => values.len(),
-            Self::Pull { .. } | Self::Scan { .. } | Self::RowState { .. } | Self::Active { .. } | Self::Tune { .. } => {
-                0
-            }
-        };
-        values + PART_COST
-    }
-
-    /// The data lease that it is made for.
-    fn lease(&self) -> Option<LeaseId> {
-        match self {
-            Self::Push { batch, .. } | Self::PushPull { batch, .. } => batch.lease,
-            Self::Pull { .. }
-            | Self::Scan { .. }
-            | Self::Set { .. }
-            | Self::RowState { .. }
-            | Self::Active { .. }
-            | Self::Tune { .. } => None,
-        }
-    }
-
-    /// Whether it changes rows.
-    pub fn is_push(&self) -> bool {
-        matches!(self, Self::Push { .. } | Self::PushPull { .. } | Self::Set { .. })
-    }
-
-    /// Whether it reads rows.
-    fn is_read(&self) -> bool {
-        !matches!(self, Self::Push { .. } | Self::Set { .. } | Self::Tune { .. })
-    }
-}
+use super::{Op, PART_COST, PullTarget, TableFailure, TicketId, Worker};
+use types::{Clock, Combine, Consistency, HELD_CLOCKS, Setting, TableId, TableSpec, Time};
+use wire::Outbox;
 
 /// An operation that waits.
 pub(crate) struct QueuedOperation {
     pub ticket: TicketId,
     pub table: TableId,
-    pub operation: Operation,
+    pub op: Op,
+    /// Where the rows go that it reads.
+    pub target: PullTarget,
+    /// Its parts, where it is made for a data lease.
+    pub leased_parts: Vec<LeasedPushPart>,
+    /// Whether it is the second half of a push_pull, which follows its own push under any
+    /// consistency rule.
+    pub own: bool,
     /// Those of the tickets it was to run after that may not be finished.
     pub after: Vec<TicketId>,
     /// For a read that follows own pushes: the last part that was made of them, once they have all
@@ -100,41 +31,57 @@ pub(crate) struct QueuedOperation {
     pub follows: Option<u64>,
 }
 
+impl QueuedOperation {
+    /// What it costs while it waits, in bytes.
+    pub fn cost(&self) -> usize {
+        self.op.value_bytes() + PART_COST
+    }
+}
+
 impl Worker {
-    pub(crate) fn submit(
+    /// Starts an operation, or has it wait: for the tickets in `after`, and for what the table's
+    /// consistency rule asks. Refuses it before anything is sent if it does not fit the table.
+    ///
+    /// `into`: where the rows of a pull or a push_pull go, with room for exactly these rows;
+    /// without it, memory that is made here. Other operations have no use for it, and drop it.
+    pub fn submit(
         &mut self,
         now: Time,
         table: TableId,
-        operation: Operation,
+        op: Op,
+        into: Option<PullTarget>,
         after: &[TicketId],
         out: &mut Outbox,
-    ) -> TicketId {
+    ) -> Result<TicketId, TableFailure> {
+        let spec = self.known(table)?;
+        op.check(spec)?;
+        let target = op.target(spec, into)?;
+        let lease = op.lease();
+        lease.map_or(Ok(()), |lease| self.check_lease(lease))?;
+        let leased_parts = op.batch().map(|batch| self.number_leased_parts(table, batch)).unwrap_or_default();
         self.tickets += 1;
         let ticket = TicketId(self.tickets);
+        let access = op.access();
         let place = self
             .tables
             .get_mut(&table)
             .filter(|table| matches!(table.spec.consistency, Consistency::Delay { .. }))
-            .filter(|_| !matches!(operation, Operation::Tune { .. }))
+            .filter(|_| access != Access::Neither)
             .map(|table| {
                 table.operations += 1;
                 table.unfinished.insert(table.operations);
                 table.operations
             });
-        let reads = operation.is_read();
+        let reads = access.reads();
         self.open_reads += usize::from(reads);
-        let lease = operation.lease();
         let pending = PendingTicket { parts: 0, failure: None, read: None, table, reads, place, lease };
         self.pending.insert(ticket, pending);
-        self.start_or_queue(
-            now,
-            QueuedOperation { ticket, table, operation, after: after.to_vec(), follows: None },
-            out,
-        );
+        let (after, own, follows) = (after.to_vec(), false, None);
+        self.start_or_queue(now, QueuedOperation { ticket, table, op, target, leased_parts, own, after, follows }, out);
         if self.pacer.is_some() {
             self.proceed(now, out);
         }
-        ticket
+        Ok(ticket)
     }
 
     fn start_or_queue(&mut self, now: Time, mut queued: QueuedOperation, out: &mut Outbox) {
@@ -197,7 +144,7 @@ impl Worker {
         let waits = match (spec.consistency, spec.combine) {
             // Read-my-writes: what it must hold has to be sent first.
             (Consistency::Bounded { .. }, Combine::Each)
-                if queued.operation.is_read() && self.queue.has_push_before(queued.table, queued.ticket) =>
+                if queued.op.access().reads() && self.queue.has_push_before(queued.table, queued.ticket) =>
             {
                 Some(WaitsFor::OwnPushes)
             }
@@ -208,21 +155,16 @@ impl Worker {
             _ => None,
         };
         let waits = waits.or_else(|| self.waits_for_bandwidth(queued, spec));
-        waits.or((queued.operation.is_push() && !self.may_push(table)).then_some(WaitsFor::Frontier))
+        waits.or((queued.op.access().writes() && !self.may_push(table)).then_some(WaitsFor::Frontier))
     }
 
     /// Whether parts of pushes that a read must follow wait for bandwidth.
     fn waits_for_bandwidth(&self, queued: &mut QueuedOperation, spec: &TableSpec) -> Option<WaitsFor> {
-        let own = match &queued.operation {
-            Operation::Pull { own: true, .. } => true,
-            Operation::Push { .. } | Operation::PushPull { .. } | Operation::Set { .. } | Operation::Tune { .. } => {
-                false
-            }
-            Operation::Pull { .. } | Operation::Scan { .. } | Operation::RowState { .. } | Operation::Active { .. } => {
-                spec.consistency.bound().is_some()
-            }
+        let follows = match queued.op.access() {
+            Access::Read => queued.own || spec.consistency.bound().is_some(),
+            Access::Write | Access::WriteRead | Access::Neither => false,
         };
-        let pacer = self.pacer.as_ref().filter(|_| own && spec.combine == Combine::Each)?;
+        let pacer = self.pacer.as_ref().filter(|_| follows && spec.combine == Combine::Each)?;
         let last = *queued.follows.get_or_insert(pacer.made());
         let first = pacer.first_of(queued.table);
         first.filter(|first| *first <= last).map(|_| WaitsFor::Bandwidth(last))
@@ -254,43 +196,42 @@ impl Worker {
     }
 
     fn start(&mut self, now: Time, queued: QueuedOperation, out: &mut Outbox) {
-        let QueuedOperation { ticket, table, operation, .. } = queued;
+        let QueuedOperation { ticket, table, op, target, leased_parts, own, .. } = queued;
         self.queue.started(table, ticket);
-        match operation {
-            Operation::Push { batch, leased_parts } => self.start_push(now, ticket, table, &batch, leased_parts, out),
-            Operation::Pull { keys, target, own } => {
+        match op {
+            Op::Push { batch } => self.start_push(now, ticket, table, &batch, leased_parts, out),
+            Op::Pull { keys } => {
                 self.start_pull(now, ticket, table, &keys, target, own, out);
                 if own {
                     self.part_done(ticket, None);
                 }
             }
-            Operation::PushPull { batch, leased_parts, target } => {
+            Op::PushPull { batch } => {
                 self.start_push(now, ticket, table, &batch, leased_parts, out);
                 // The pull may have to wait for parts of the push to be sent. Until it starts, it
                 // counts as a part of the ticket.
                 if let Some(pending) = self.pending.get_mut(&ticket) {
                     pending.parts += 1;
                 }
-                let operation = Operation::Pull { keys: batch.keys, target, own: true };
-                self.start_or_queue(
-                    now,
-                    QueuedOperation { ticket, table, operation, after: Vec::new(), follows: None },
-                    out,
-                );
+                let op = Op::Pull { keys: batch.keys };
+                let (leased_parts, own, after, follows) = (Vec::new(), true, Vec::new(), None);
+                let pull = QueuedOperation { ticket, table, op, target, leased_parts, own, after, follows };
+                self.start_or_queue(now, pull, out);
             }
-            Operation::Scan { range } => self.start_scan(now, ticket, table, range, out),
-            Operation::Set { keys, values } => self.start_set(now, ticket, table, &keys, &values, out),
-            Operation::RowState { keys } => self.start_row_state(now, ticket, table, keys.as_ref(), out),
-            Operation::Active { keys } => self.start_active(now, ticket, table, &keys, out),
-            Operation::Tune { at, setting } => self.start_tune(now, ticket, table, at, setting, out),
+            Op::Scan { range, row_state } => self.start_scan(now, ticket, table, range, row_state, out),
+            Op::Set { keys, values } => self.start_set(now, ticket, table, &keys, &values.bytes, out),
+            Op::RowState { keys } => self.start_row_state(now, ticket, table, &keys, out),
+            Op::Active { keys } => self.start_active(now, ticket, table, &keys, out),
+            Op::Tune { setting } => self.start_tune(now, ticket, table, setting, out),
         }
         if self.pending.get(&ticket).is_some_and(|pending| pending.parts == 0) {
             self.complete(ticket);
         }
     }
 
-    fn start_tune(&mut self, now: Time, ticket: TicketId, id: TableId, at: Clock, setting: Setting, out: &mut Outbox) {
-        let head = self.head();
+    fn start_tune(&mut self, now: Time, ticket: TicketId, id: TableId, setting: Setting, out: &mut Outbox) {
+        // The clock it was submitted in: no clock ends while an operation waits.
+        let (head, at) = (self.head(), self.clock);
         let Some(table) = self.tables.get_mut(&id) else { return };
         for stream in &mut table.streams {
             stream.touch(now);

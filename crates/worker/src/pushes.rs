@@ -1,15 +1,15 @@
 //! How a push is cut into parts, and how each part is encoded and sent.
 
-use super::calls::check_keys;
 use super::leases::LeasedPushPart;
+use super::op::check_keys;
 use super::pacing::{PACED_BYTES, PacedPart};
 use super::push_codec::EncodedPart;
 use super::stream::{ShardStream, StreamMessage, frame_bytes};
 use super::ticket::PendingTicket;
-use super::{Batch, PART_COST, TableFailure, TicketId, Worker};
+use super::{Batch, PART_COST, RowsOfPush, TableFailure, TicketId, Worker};
 use codec::Formats;
 use std::ops::Range;
-use types::{Combine, Consistency, TableId, Time};
+use types::{Combine, Consistency, TableId, TableSpec, Time};
 use wire::{KeySlice, Keys, LeasedPart, Outbox, Payload, Writes};
 
 /// Rows of one shard, as they are to be sent.
@@ -48,7 +48,7 @@ impl Worker {
         table.streams.iter_mut().for_each(|stream| stream.untold = stream.untold.saturating_add(batch.examples));
         for rows in self.parts(id, &batch.keys) {
             let values = batch.values.bytes.slice(rows.start * row_bytes..rows.end * row_bytes);
-            self.push_rows(now, ticket, id, &batch.keys, rows, values, out);
+            self.push_part(now, ticket, id, batch.keys.slice(rows), values, None, out);
         }
     }
 
@@ -84,9 +84,9 @@ impl Worker {
         if delayed || !self.tables.get(&table).is_some_and(|table| self.may_push(table)) {
             return Ok(None);
         }
-        self.begun += 1;
         self.tickets += 1;
         let ticket = TicketId(self.tickets);
+        self.begun.push((ticket, table));
         let (failure, read, reads, place, lease) = (None, None, false, None, None);
         self.pending.insert(ticket, PendingTicket { parts: 1, failure, read, table, reads, place, lease });
         if let Some(table) = self.tables.get_mut(&table) {
@@ -95,19 +95,18 @@ impl Worker {
         Ok(Some(ticket))
     }
 
-    /// Pushes one of the [`Worker::parts`] of a list.
-    #[expect(clippy::too_many_arguments, reason = "a part is named by its list, its rows and its ticket")]
-    pub fn push_rows(
-        &mut self,
-        now: Time,
-        ticket: TicketId,
-        id: TableId,
-        keys: &Keys,
-        rows: Range<usize>,
-        values: Payload,
-        out: &mut Outbox,
-    ) {
-        self.push_part(now, ticket, id, keys.slice(rows), values, None, out);
+    /// Pushes one of the [`Worker::parts`] of a list. Ignores a part that does not fit a push that
+    /// was begun: a damaged recording can hold one.
+    pub fn push_rows(&mut self, now: Time, part: RowsOfPush, out: &mut Outbox) {
+        let RowsOfPush { ticket, table, keys, rows, values } = part;
+        if !self.begun.contains(&(ticket, table)) || rows.is_empty() || rows.end > keys.len() {
+            return;
+        }
+        let row_bytes = self.spec(table).map(TableSpec::row_bytes);
+        if row_bytes.map(|row_bytes| row_bytes.saturating_mul(rows.len())) != Some(values.len()) {
+            return;
+        }
+        self.push_part(now, ticket, table, keys.slice(rows), values, None, out);
     }
 
     /// Pushes the rows of one shard, with the id of the part and its examples where it is of a data
@@ -197,8 +196,10 @@ impl Worker {
 
     /// Every part of a push that was begun has been handed over.
     pub fn end_push(&mut self, ticket: TicketId) {
-        self.begun -= 1;
-        self.part_done(ticket, None);
+        if let Some(index) = self.begun.iter().position(|(begun, _)| *begun == ticket) {
+            self.begun.swap_remove(index);
+            self.part_done(ticket, None);
+        }
     }
 }
 
@@ -206,7 +207,6 @@ impl Worker {
 mod tests {
     use super::*;
     use crate::testing::{TABLE, worker_with_table};
-    use types::TableSpec;
 
     #[test]
     fn shards_take_turns_and_those_of_one_keep_the_order_of_the_list() {

@@ -76,8 +76,8 @@ impl Queue {
                 self.behind_frontier.insert((table, ticket));
             }
         }
-        self.bytes += queued.operation.cost();
-        if queued.operation.is_push() {
+        self.bytes += queued.cost();
+        if queued.op.access().writes() {
             self.pushes.insert((table, ticket));
         }
         self.operations.insert(ticket, queued);
@@ -90,7 +90,7 @@ impl Queue {
         {
             self.looks += 1;
         }
-        self.bytes -= queued.operation.cost();
+        self.bytes -= queued.cost();
         Some(queued)
     }
 
@@ -157,7 +157,7 @@ impl Queue {
 mod tests {
     use super::*;
     use crate::testing::{TABLE, ones, worker_with_table};
-    use crate::{PullTarget, Worker, testing};
+    use crate::{Op, Worker, testing};
     use types::{Consistency, TableSpec, Time};
     use wire::{Keys, Message, Outbox};
 
@@ -166,11 +166,11 @@ mod tests {
     }
 
     fn push(worker: &mut Worker, after: &[TicketId], out: &mut Outbox) -> TicketId {
-        worker.push(Time(0), TABLE, ones(Keys::run(0..1), 1, 1), after, out).expect("fits")
+        worker.submit(Time(0), TABLE, Op::Push { batch: ones(Keys::run(0..1), 1, 1) }, None, after, out).expect("fits")
     }
 
     fn pull(worker: &mut Worker, out: &mut Outbox) -> TicketId {
-        worker.pull(Time(0), TABLE, Keys::run(0..1), PullTarget::F32(vec![0.0]), &[], out).expect("fits")
+        worker.submit(Time(0), TABLE, Op::Pull { keys: Keys::run(0..1) }, None, &[], out).expect("fits")
     }
 
     fn acknowledge(worker: &mut Worker, through: u64, out: &mut Outbox) {

@@ -1,7 +1,6 @@
 //! How a read is answered from the caches, and cut into parts that are requested from the shards.
 //!
-//! Every verb that reads ([`Worker::pull`], [`Worker::scan`], [`Worker::active`],
-//! [`Worker::pull_row_state`]) is started by [`Worker::start_read`]: it requests parts, and says what
+//! Every operation that reads is started by [`Worker::start_read`]: it requests parts, and says what
 //! their answers are collected in.
 
 use crate::delta_cache::CachedRead;
@@ -113,6 +112,7 @@ impl Worker {
         ticket: TicketId,
         id: TableId,
         range: PositionRange,
+        row_state: bool,
         out: &mut Outbox,
     ) {
         let reader = self.clock;
@@ -124,10 +124,13 @@ impl Worker {
                     continue;
                 }
                 let keys = ReadKeys::Scan { range: PositionRange { first, last }, shard: requests.parts() };
-                let reading = requests.part(&table.spec, stream, keys);
+                let part = requests.part(&table.spec, stream, keys);
+                let reading =
+                    if row_state { Reading { subscribe: false, wants: Wants::RowState, ..part } } else { part };
                 requests.request(stream, reading);
             }
-            let row_bytes = table.spec.row_bytes();
+            // How wide rows with their updater's state are, the first answer tells.
+            let row_bytes = if row_state { 0 } else { table.spec.row_bytes() };
             let read = PartialRead::new(PullTarget::empty(table.spec.number), reader);
             PartialRead { row_bytes, ..read.collecting(requests.parts()) }
         });

@@ -4,8 +4,7 @@
 //! earlier clocks is encoded, and none of later ones. Before a worker leaves, they are pushed
 //! without a codec.
 
-use super::operations::Operation;
-use super::{Batch, Values, Worker};
+use super::{Batch, Op, Values, Worker};
 use codec::ResidualRun;
 use shard::ResidualRows;
 use types::{Clock, NumberType, Placement, Position, TableId, TableSpec, Time, WorkerId};
@@ -100,9 +99,11 @@ impl Worker {
         let residuals: Vec<(TableId, Batch)> = stopped.collect();
         let pays = !residuals.is_empty();
         for (table, batch) in residuals {
-            let ticket = self.submit(now, table, Operation::Push { batch, leased_parts: Vec::new() }, &[], out);
-            // If it is refused, closing the session reports it.
-            self.detach(ticket);
+            // It fits: codecs keep residuals of the table's rows alone.
+            if let Ok(ticket) = self.submit(now, table, Op::Push { batch }, None, &[], out) {
+                // If a shard refuses it, closing the session reports it.
+                self.detach(ticket);
+            }
         }
         pays
     }

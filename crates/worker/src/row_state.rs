@@ -1,51 +1,14 @@
 //! Row state: rows with their updater's state, as shards keep them. They are read from the shards
 //! alone, and set by pushes that no codec encodes and no cache adds to.
 
-use crate::calls::{check_count, check_keys, unfit};
-use crate::operations::Operation;
 use crate::pushes::PushedPart;
 use crate::stream::{ReadKeys, Reading};
 use crate::ticket::PartialRead;
-use crate::{PullTarget, TableFailure, TicketId, Values, Worker};
-use types::{Combine, PART_BYTES, TableId, TableSpec, Time};
-use wire::{Keys, Outbox, Payload, Pulled, Refusal, Wants, Writes};
+use crate::{PullTarget, TicketId, Worker};
+use types::{TableId, TableSpec, Time};
+use wire::{Keys, Outbox, Payload, Pulled, Wants, Writes};
 
 impl Worker {
-    /// Sets rows, after the tickets named. Each row is its weights followed by its updater's state.
-    pub fn set_rows(
-        &mut self,
-        now: Time,
-        table: TableId,
-        keys: Keys,
-        values: Values,
-        after: &[TicketId],
-        out: &mut Outbox,
-    ) -> Result<TicketId, TableFailure> {
-        let spec = self.known(table)?;
-        check_keys(spec, &keys)?;
-        check_rows(spec, &keys, &values).map_err(|refusal| unfit(spec, refusal))?;
-        Ok(self.submit(now, table, Operation::Set { keys, values: values.bytes }, after, out))
-    }
-
-    /// Pulls rows as they are kept, as fresh as a pull of them would be, after the tickets named:
-    /// those of `keys`, or all rows.
-    pub fn pull_row_state(
-        &mut self,
-        now: Time,
-        table: TableId,
-        keys: Option<Keys>,
-        after: &[TicketId],
-        out: &mut Outbox,
-    ) -> Result<TicketId, TableFailure> {
-        let spec = self.known(table)?;
-        if let Some(keys) = &keys {
-            check_keys(spec, keys)?;
-            let expected = (keys.len() as u64).saturating_mul(spec.row_bytes() as u64);
-            check_count(spec, keys, expected)?;
-        }
-        Ok(self.submit(now, table, Operation::RowState { keys }, after, out))
-    }
-
     pub(crate) fn start_set(
         &mut self,
         now: Time,
@@ -72,30 +35,15 @@ impl Worker {
         }
     }
 
-    pub(crate) fn start_row_state(
-        &mut self,
-        now: Time,
-        ticket: TicketId,
-        id: TableId,
-        keys: Option<&Keys>,
-        out: &mut Outbox,
-    ) {
+    pub(crate) fn start_row_state(&mut self, now: Time, ticket: TicketId, id: TableId, keys: &Keys, out: &mut Outbox) {
         let reader = self.clock;
         self.start_read(now, ticket, id, out, |table, requests| {
+            let rows_per_part = keys.rows_per_part(table.spec.number, table.spec.width);
             for stream in &mut table.streams {
-                let range = stream.placed.range;
-                let first = requests.parts();
                 // In the same parts as rows are read and pushed; a shard answers as much of each as
                 // fits.
-                let parts = match keys {
-                    None => vec![ReadKeys::Scan { range, shard: first }],
-                    Some(keys) => {
-                        let rows = keys.rows_per_part(table.spec.number, table.spec.width);
-                        let parts = keys.parts(range, rows).into_iter().zip(first..);
-                        parts.map(|(rows, part)| ReadKeys::RowState { keys: keys.slice(rows), part }).collect()
-                    }
-                };
-                for keys in parts {
+                for rows in keys.parts(stream.placed.range, rows_per_part) {
+                    let keys = ReadKeys::RowState { keys: keys.slice(rows), part: requests.parts() };
                     let part = requests.part(&table.spec, stream, keys);
                     requests.request(stream, Reading { subscribe: false, wants: Wants::RowState, ..part });
                 }
@@ -103,33 +51,6 @@ impl Worker {
             PartialRead::new(PullTarget::empty(table.spec.number), reader).collecting(requests.parts())
         });
     }
-}
-
-/// Whether these are rows of the table as it keeps them. Of an updater that only servers know, only
-/// they can tell.
-fn check_rows(spec: &TableSpec, keys: &Keys, values: &Values) -> Result<(), Refusal> {
-    if let Combine::Clock(_) = spec.combine {
-        return Err(Refusal::SetByClock);
-    }
-    if values.number != spec.number {
-        return Err(Refusal::WrongNumber { expected: spec.number, found: values.number });
-    }
-    let (number_bytes, found) = (spec.number.bytes(), values.bytes.len() as u64);
-    let row_bytes = match update::row_state_width(spec) {
-        Some(width) => width * number_bytes,
-        None => {
-            let each = values.bytes.len() / keys.len().max(1);
-            each.next_multiple_of(number_bytes).max(spec.row_bytes())
-        }
-    };
-    let expected = (keys.len() as u64).saturating_mul(row_bytes as u64);
-    if found != expected {
-        return Err(Refusal::WrongLength { expected, found });
-    }
-    if row_bytes > PART_BYTES {
-        return Err(Refusal::WideRows { bytes: row_bytes as u64 });
-    }
-    Ok(())
 }
 
 /// How many bytes a row of an answer takes; 0 where there are none. `None` if the answer names rows

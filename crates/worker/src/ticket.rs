@@ -43,6 +43,20 @@ impl PullTarget {
         }
     }
 
+    /// So many zeros, unless the machine has no memory for them.
+    pub(crate) fn zeros(number: NumberType, count: usize) -> Option<Self> {
+        /// Tried first, for a vector of zeros is best made as one: its memory may be zero already.
+        fn zeros<T: bytemuck::Pod>(count: usize) -> Option<Vec<T>> {
+            Vec::<T>::new().try_reserve_exact(count).ok()?;
+            Some(vec![T::zeroed(); count])
+        }
+        Some(match number {
+            NumberType::F32 => Self::F32(zeros(count)?),
+            NumberType::F64 => Self::F64(zeros(count)?),
+            NumberType::I64 => Self::I64(zeros(count)?),
+        })
+    }
+
     /// The type of its numbers.
     pub(crate) fn number(&self) -> NumberType {
         match self {

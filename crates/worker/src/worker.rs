@@ -103,8 +103,9 @@ pub struct Worker {
     pub(crate) detached: BTreeSet<TicketId>,
     pub(crate) unreported: Vec<(TableId, TicketFailure)>,
     pub(crate) queue: Queue,
-    /// Pushes that are being handed over part by part: a clock must not end in the middle of one.
-    pub(crate) begun: usize,
+    /// Pushes that are being handed over part by part, and their tables: a clock must not end in
+    /// the middle of one.
+    pub(crate) begun: Vec<(TicketId, TableId)>,
     pub(crate) unacknowledged_bytes: usize,
     /// Operations that read and are not finished.
     pub(crate) open_reads: usize,
@@ -145,7 +146,7 @@ impl Worker {
             detached: BTreeSet::new(),
             unreported: Vec::new(),
             queue: Queue::default(),
-            begun: 0,
+            begun: Vec::new(),
             unacknowledged_bytes: 0,
             open_reads: 0,
             left: false,

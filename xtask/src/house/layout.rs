@@ -19,7 +19,7 @@ const EXHAUSTIVE: [&str; 17] = [
     "crates/wire/src/message.rs",
     "crates/wire/src/message/control.rs",
     "crates/worker/src/input.rs",
-    "crates/worker/src/input/format.rs",
+    "crates/worker/src/op.rs",
     "crates/worker/src/operations.rs",
     "crates/worker/src/receive.rs",
     "crates/worker/src/receive/answers.rs",

@@ -2,7 +2,8 @@
 //! call active.
 
 use super::columns::ExampleColumns;
-use slackwater::{ActiveRows, Error, Keys, Table, Ticket};
+use slackwater::table::ActiveRows;
+use slackwater::{Error, Keys, Table, Ticket};
 use std::sync::Arc;
 
 /// Features of a block, cheap to clone.

@@ -8,7 +8,8 @@
 
 use super::ExampleColumns;
 use crate::logistic::{log_loss, sigmoid};
-use slackwater::{Error, NumberType, Session, Table, TableSpec, UpdaterSpec};
+use slackwater::policy::NumberType;
+use slackwater::{Error, Keys, Session, Table, TableSpec, UpdaterSpec};
 
 /// An objective and what is known of the least one.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -89,7 +90,7 @@ impl Certificate {
         };
         let part: f64 = against.iter().map(|alpha| entropy(shrink * alpha)).sum();
         let all = self.share(session, [steepest, loss, part])?;
-        let rows = self.weights.pull_all()?.wait()?;
+        let rows = self.weights.scan(..)?.wait()?;
         let norm: f64 = rows.values().chunks_exact(2).map(|row| f64::from(row[0].abs())).sum();
         let objective = all.iter().map(|found| found[1]).sum::<f64>() + self.l1 * norm;
         session.barrier()?;
@@ -99,10 +100,10 @@ impl Certificate {
     /// Tells the others what was found here, and returns what everybody found.
     fn share(&self, session: &Session, found: [f64; 3]) -> Result<Vec<[f64; 3]>, Error> {
         let own = u64::from(session.rank());
-        self.found.push_range(own..own + 1, found.to_vec())?.wait()?;
+        self.found.push(&Keys::run(own..own + 1), found.to_vec())?.wait()?;
         session.barrier()?;
         session.clock()?;
-        let rows = self.found.pull_range(0..u64::from(session.size().workers))?.wait()?;
+        let rows = self.found.pull(&Keys::run(0..u64::from(session.size().workers)))?.wait()?;
         session.barrier()?;
         Ok(rows.values().chunks_exact(3).map(|row| [row[0], row[1], row[2]]).collect())
     }

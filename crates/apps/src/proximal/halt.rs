@@ -7,7 +7,8 @@
 //! that waits has begun its clock, so those behind it go on.
 
 use crate::train::Go;
-use slackwater::{Consistency, Error, NumberType, Rows, Session, Table, TableSpec, Ticket};
+use slackwater::policy::NumberType;
+use slackwater::{Consistency, Error, Keys, Rows, Session, Table, TableSpec, Ticket};
 use std::time::Duration;
 
 /// How often one that has stopped looks whether all have.
@@ -37,7 +38,7 @@ impl Halt {
     /// Before whatever in a clock could wait for others.
     pub fn begin(&mut self) -> Result<(), Error> {
         self.begun += 1;
-        drop(self.table.push_range(self.own..self.own + 1, vec![1, 0])?);
+        drop(self.table.push(&Keys::run(self.own..self.own + 1), vec![1, 0])?);
         self.asked = Some(self.ask()?);
         Ok(())
     }
@@ -45,7 +46,7 @@ impl Halt {
     /// All are to stop.
     pub fn tell(&mut self) -> Result<(), Error> {
         if !std::mem::replace(&mut self.heard, true) {
-            self.table.push_range(self.own..self.own + 1, vec![0, 1])?.wait()?;
+            self.table.push(&Keys::run(self.own..self.own + 1), vec![0, 1])?.wait()?;
         }
         Ok(())
     }
@@ -80,7 +81,7 @@ impl Halt {
     }
 
     fn ask(&self) -> Result<Ticket<Rows<i64>>, Error> {
-        self.table.pull_range(0..self.workers)
+        self.table.pull(&Keys::run(0..self.workers))
     }
 }
 

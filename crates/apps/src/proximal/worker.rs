@@ -3,7 +3,8 @@
 
 use super::blocks::{BlockFeatures, Blocks, Take};
 use super::columns::ExampleColumns;
-use slackwater::{Clock, Session, Table, Tickets};
+use slackwater::table::{Clock, PushOptions};
+use slackwater::{Session, Table};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -100,7 +101,7 @@ impl<'a> ProximalWorker<'a> {
         }
         let examples = if block == 0 { self.columns.labels.len() as u64 } else { 0 };
         // Refused pushes are told by the end of the clock.
-        drop(self.table.push_after(&part.keys, pushed, examples, &Tickets::none())?);
+        drop(self.table.push_opts(&part.keys, pushed, PushOptions { examples, ..PushOptions::default() })?);
         Ok(())
     }
 

@@ -6,7 +6,8 @@ use std::path::Path;
 use apps::proximal::{Proximal, ProximalState, train, weights};
 use apps::train::Go;
 use data::DataReader;
-use slackwater::{Codecs, Consistency};
+use slackwater::Consistency;
+use slackwater::policy::Codecs;
 
 use super::runs::{Bytes, on_workers};
 use crate::learning::open;

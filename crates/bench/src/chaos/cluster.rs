@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use launch::{OutputTarget, Process, ProcessError, RunPlan, Signal, Start};
-use slackwater::{Connect, SameHost};
+use slackwater::Connect;
+use slackwater::cluster::SameHost;
 
 use super::faults::Silence;
 use super::network::{HUB_ADDRESS, Host, Network};
@@ -201,7 +202,7 @@ impl Cluster {
             }
             std::thread::sleep(LOOK);
         };
-        let plan = slackwater::status(&self.connect()).context("how does the run stand?")?.plan;
+        let plan = slackwater::monitor::status(&self.connect()).context("how does the run stand?")?.plan;
         ensure!(plan.chains.len() == SHARDS, "{} shards, and {SHARDS} were meant", plan.chains.len());
         let its: Vec<usize> = (0..SHARDS).filter(|shard| plan.chains[*shard].replicas.contains(&number)).collect();
         Ok(if its.is_empty() { (0..SHARDS).collect() } else { its })

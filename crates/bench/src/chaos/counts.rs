@@ -7,7 +7,8 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use anyhow::Context;
-use slackwater::{Position, Table};
+use slackwater::Table;
+use slackwater::table::Position;
 
 use super::cluster::SHARDS;
 
@@ -112,12 +113,13 @@ mod tests {
     #[test]
     fn a_row_is_in_the_slice_that_it_is_meant_for() {
         let session = Session::embedded(RunSize { servers: 1, workers: 1 }).expect("a cluster").remove(0);
-        let table =
-            session.table::<i64>(TableSpec::sparse("t", 1).number(slackwater::NumberType::I64)).expect("a table");
+        let table = session
+            .table::<i64>(TableSpec::sparse("t", 1).number(slackwater::policy::NumberType::I64))
+            .expect("a table");
         for shard in 0..SHARDS {
             for number in [0, 1 << 41] {
                 let key = row_in(&table, shard, number);
-                let position = table.spec().shape.placement().position(slackwater::Key(key)).0;
+                let position = table.spec().shape.placement().position(slackwater::table::Key(key)).0;
                 assert_eq!(((u128::from(position) * SHARDS as u128) >> 64) as usize, shard);
             }
         }

@@ -4,7 +4,9 @@
 use std::time::Duration;
 
 use anyhow::ensure;
-use slackwater::{LeasedInput, Session, Table};
+use slackwater::data_leases::LeasedInput;
+use slackwater::table::PushOptions;
+use slackwater::{Session, Table};
 
 use super::cluster::SHARDS;
 use super::counts::{Counting, row_in};
@@ -42,7 +44,7 @@ pub(crate) fn learn(session: &Session, table: &Table<i64>, leases: u64, counting
             let keys = table.keys(&[row]);
             table.pull(&keys)?.wait()?;
             counting.sent(shard..shard + 1)?;
-            table.push_for(&lease, &keys, vec![1], 1)?.wait()?;
+            table.push_opts(&keys, vec![1], PushOptions { lease: Some(&lease), ..PushOptions::default() })?.wait()?;
             counting.acknowledged(shard..shard + 1)?;
             in_clock += 1;
             if in_clock >= leases.share() {

@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure};
 use launch::parse_same_host;
-use slackwater::{Connect, Consistency, NumberType, SameHost, Session, Table, TableSpec};
+use slackwater::cluster::SameHost;
+use slackwater::policy::NumberType;
+use slackwater::{Connect, Consistency, Session, Table, TableSpec};
 
 use super::cluster::{Cluster, HostedProcess, LIMIT, LOOK, SERVERS, SHARDS, WORKERS};
 use super::counts::{Counting, Counts, row_in};

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 use launch::{PlannedProcess, Process, RunPlan, Start};
-use slackwater::{Connect, Session, Status, TableSpec, status};
+use slackwater::monitor::{Status, status};
+use slackwater::{Connect, Session, TableSpec};
 
 use super::measure::Report;
 
@@ -46,7 +47,7 @@ fn wait_until(connect: &Connect, is_there: impl Fn(&Status) -> bool) -> anyhow::
 /// Measures a run of so many servers, with a table of so many rows, and reports what it finds under
 /// `name`.
 pub(crate) fn run(servers: u32, rows: u64, name: &str, report: &mut Report) -> anyhow::Result<()> {
-    let coordinator_address = slackwater::free_address()?.to_string();
+    let coordinator_address = slackwater::cluster::free_address()?.to_string();
     let plan = RunPlan {
         replicas: Some(2),
         failure_timeout: FAILURE_TIMEOUT,

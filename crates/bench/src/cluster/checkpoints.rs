@@ -9,7 +9,8 @@ use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use slackwater::{CheckpointSettings, Connect, RunSize, SameHost, Serve, Session, TableSpec, UpdaterSpec};
+use slackwater::cluster::{CheckpointSettings, SameHost};
+use slackwater::{Connect, Keys, RunSize, Serve, Session, TableSpec, UpdaterSpec};
 
 use super::ClusterBench;
 use super::measure::{Columns, Report};
@@ -35,7 +36,7 @@ struct Found {
 }
 
 fn measure(options: &ClusterBench, keeps: bool) -> anyhow::Result<Found> {
-    let coordinator_address = slackwater::free_address()?.to_string();
+    let coordinator_address = slackwater::cluster::free_address()?.to_string();
     let connect = Connect {
         same_host: SameHost::Tcp,
         failure_timeout: Duration::from_secs(30),
@@ -63,7 +64,7 @@ fn measure(options: &ClusterBench, keeps: bool) -> anyhow::Result<Found> {
     let values = vec![1e-3f32; (ROWS * COLUMNS) as usize];
     let ranges = || (0..rows / ROWS).map(|range| range * ROWS..(range + 1) * ROWS);
     for range in ranges() {
-        table.push_range(range, &values)?.wait()?;
+        table.push(&Keys::run(range), &values)?.wait()?;
     }
     let warm = Instant::now();
     for range in ranges().cycle() {
@@ -72,14 +73,14 @@ fn measure(options: &ClusterBench, keeps: bool) -> anyhow::Result<Found> {
             break;
         }
         ensure!(warm.elapsed() < every * 20, "no checkpoint comes");
-        table.push_range(range, &values)?.wait()?;
+        table.push(&Keys::run(range), &values)?.wait()?;
         session.clock()?;
     }
     let made = if keeps { kept(&folder)?.0 } else { 0 };
     let (begin, mut last, mut longest, mut pushes) = (Instant::now(), Instant::now(), Duration::ZERO, 0u64);
     let mut before = None;
     for range in ranges().cycle() {
-        let next = table.push_range(range, &values)?;
+        let next = table.push(&Keys::run(range), &values)?;
         session.clock()?;
         if let Some(ticket) = before.replace(next) {
             ticket.wait()?;

@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use slackwater::{Connect, Membership, RunSize, SameHost, Serve, Session, TableSpec};
+use slackwater::cluster::{Membership, SameHost};
+use slackwater::{Connect, Keys, RunSize, Serve, Session, TableSpec};
 
 use super::ClusterBench;
 use super::measure::{Columns, Report};
@@ -24,7 +25,7 @@ struct Found {
 }
 
 fn measure(options: &ClusterBench, replicas: u32, workers: u32) -> anyhow::Result<Found> {
-    let coordinator_address = slackwater::free_address()?.to_string();
+    let coordinator_address = slackwater::cluster::free_address()?.to_string();
     let connect = Connect {
         same_host: SameHost::Tcp,
         failure_timeout: Duration::from_secs(30),
@@ -45,12 +46,12 @@ fn measure(options: &ClusterBench, replicas: u32, workers: u32) -> anyhow::Resul
         let session = Session::connect(&connect)?;
         let table = session.table::<f32>(TableSpec::dense("rows", rows, columns as u32))?;
         let values = vec![1e-3f32; (rows * columns) as usize];
-        table.push_range(0..rows, &values)?.wait()?;
+        table.push(&Keys::run(0..rows), &values)?.wait()?;
         session.barrier()?;
         began.store(true, Ordering::Relaxed);
         let mut under_way = Vec::new();
         while !over.load(Ordering::Relaxed) {
-            under_way.push(table.push_range(0..rows, &values)?);
+            under_way.push(table.push(&Keys::run(0..rows), &values)?);
             if under_way.len() == 2 {
                 under_way.remove(0).wait()?;
                 pushed.fetch_add(rows * columns * 4, Ordering::Relaxed);
@@ -76,7 +77,7 @@ fn measure(options: &ClusterBench, replicas: u32, workers: u32) -> anyhow::Resul
         anyhow::Ok(goodput)
     })?;
     let reports = servers.join().map_err(|_| anyhow::anyhow!("a server fell over"))?.context("the servers")?;
-    let total = |count: fn(&slackwater::ServerReport) -> u64| reports.iter().map(count).sum::<u64>() as f64;
+    let total = |count: fn(&slackwater::cluster::ServerReport) -> u64| reports.iter().map(count).sum::<u64>() as f64;
     let sent = total(|report| report.traffic.bytes_out);
     // What came to servers and was not sent by one of them.
     let pushed = total(|report| report.traffic.bytes_in) - if replicas > 1 { sent } else { 0.0 };

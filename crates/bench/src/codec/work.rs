@@ -2,7 +2,7 @@
 
 use anyhow::{Context, ensure};
 use codec::{BatchRows, BytesDecoder, BytesEncoder, Meter, Pipeline, ValueCodec, ValueEncoder, ValueFormat, keys};
-use slackwater::Position;
+use slackwater::table::Position;
 
 use types::SplitMix64;
 

@@ -3,9 +3,9 @@
 use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant};
 
-use slackwater::{
-    Consistency, DataLease, Error, Keys, LeasedInput, Session, Table, TableSpec, Ticket, Tickets, UpdaterSpec,
-};
+use slackwater::data_leases::{DataLease, LeasedInput};
+use slackwater::table::PushOptions;
+use slackwater::{Consistency, Error, Keys, Session, Table, TableSpec, Ticket, UpdaterSpec};
 
 use super::clicks::Clicks;
 use super::logistic::{Minibatch, Places};
@@ -106,7 +106,7 @@ pub(crate) fn train(session: &Session, training: &Training, clicks: &Clicks) -> 
     if worker != 0 {
         return Ok(None);
     }
-    let rows = figures_table.pull_range(0..(slacks.len() * workers) as u64)?.wait()?;
+    let rows = figures_table.pull(&Keys::run(0..(slacks.len() * workers) as u64))?.wait()?;
     let figures: Vec<Figures> = rows.values().chunks(Figures::width(workers)).map(Figures::from_row).collect();
     let runs = curves.into_iter().zip(figures.chunks(workers));
     Ok(Some(runs.map(|((slack, curve), workers)| Run { slack, workers: workers.to_vec(), curve }).collect()))
@@ -194,10 +194,8 @@ impl Part<'_> {
         look()?;
         let mut gradient = Vec::new();
         batch.rows.gradient(rows.values(), &mut gradient);
-        let push = match lease {
-            Some(lease) => table.push_for(lease, &batch.keys, gradient, batch.rows.rows() as u64)?,
-            None => table.push_after(&batch.keys, gradient, 1, &Tickets::none())?,
-        };
+        let examples = if lease.is_some() { batch.rows.rows() as u64 } else { 1 };
+        let push = table.push_opts(&batch.keys, gradient, PushOptions { examples, lease, ..PushOptions::default() })?;
         // Those who take over what another has left work on beyond the schedule.
         let duration = schedule.duration(session.rank() as usize, clock % schedule.clocks());
         std::thread::sleep(duration.saturating_sub(admitted.elapsed()));

@@ -3,7 +3,8 @@
 
 use crate::figures::Figures;
 use crate::totals::Ranks;
-use slackwater::{Consistency, Error, NumberType, Session, Table, TableSpec};
+use slackwater::policy::NumberType;
+use slackwater::{Consistency, Error, Session, Table, TableSpec};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Whoever was waited for no longer than this is not worth a column.
@@ -50,7 +51,7 @@ impl Crew {
 
     /// Everybody's.
     pub(crate) fn muster(&self) -> Result<Muster, Error> {
-        let (rows, waited) = (self.figures.pull_all()?.wait()?, self.waited.pull_all()?.wait()?);
+        let (rows, waited) = (self.figures.scan(..)?.wait()?, self.waited.scan(..)?.wait()?);
         let rows = rows.ids().iter().map(|rank| *rank as u32).zip(rows.values().chunks_exact(1 + Figures::width(0)));
         let waited =
             waited.ids().iter().map(|key| ((*key >> 32) as u32, *key as u32)).zip(waited.values().iter().copied());

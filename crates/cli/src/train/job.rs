@@ -15,7 +15,9 @@ use apps::proximal::Proximal;
 use apps::softmax::Softmax;
 use apps::train::{Rate, Rule, Training};
 use data::DataReader;
-use slackwater::{Bandwidth, Codecs, Consistency, RunSize};
+use slackwater::cluster::Bandwidth;
+use slackwater::policy::Codecs;
+use slackwater::{Consistency, RunSize};
 
 /// What is to be done.
 pub(crate) struct Job {
@@ -206,7 +208,7 @@ fn codecs(settings: &Settings, updater: &str) -> anyhow::Result<Codecs> {
     };
     let (both, down) = (names("codec"), names("codec-down"));
     let says_down = !settings.texts("codec-down").is_empty();
-    let lossy_down = slackwater::is_lossy(if says_down { &down } else { &both });
+    let lossy_down = slackwater::policy::is_lossy(if says_down { &down } else { &both });
     if lossy_down && (updater == "ftrl" || consistency(settings).bound().is_none()) {
         let why =
             if updater == "ftrl" { "ftrl's weights change with every example" } else { "nobody waits for a clock" };

@@ -7,7 +7,9 @@ use super::progress::{Now, Progress};
 use crate::figures::Figures;
 use apps::train::{Go, Learnt};
 use observe::WorkerState;
-use slackwater::{Consistency, NumberType, Session, TableSpec, TimeBreakdown, Traffic};
+use slackwater::monitor::{TimeBreakdown, Traffic};
+use slackwater::policy::NumberType;
+use slackwater::{Consistency, Session, TableSpec};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 

@@ -12,7 +12,8 @@ use apps::program::Task;
 use apps::proximal::Gap;
 use observe::chart::{Chart, Curve};
 use serde_json::{Value, json};
-use slackwater::{CodecUse, RunSize};
+use slackwater::RunSize;
+use slackwater::monitor::CodecUse;
 use std::fmt;
 use std::io::Write;
 

@@ -3,7 +3,8 @@
 #![allow(dead_code, reason = "not every test needs all of it")]
 
 use super::process::until;
-use slackwater::{Combine, Connect, Consistency, Error, NumberType, Reduce, Session, TableSpec};
+use slackwater::policy::{Combine, NumberType, Reduce};
+use slackwater::{Connect, Consistency, Error, Keys, Session, TableSpec};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -40,11 +41,11 @@ impl Worker {
             let spec = TableSpec::dense("counts", 24, 1).number(NumberType::I64).combine(Combine::Clock(Reduce::Sum));
             let table = session.table::<i64>(spec.consistency(Consistency::slack(0)))?;
             while !stops.load(Ordering::Relaxed) {
-                drop(table.push_range(0..24, vec![1; 24])?);
+                drop(table.push(&Keys::run(0..24), vec![1; 24])?);
                 session.clock()?;
                 counted.fetch_add(1, Ordering::Relaxed);
             }
-            let count = table.pull_range(0..1)?.wait()?.values()[0];
+            let count = table.pull(&Keys::run(0..1))?.wait()?.values()[0];
             session.close()?;
             Ok(count)
         });

@@ -4,7 +4,8 @@
 #![allow(dead_code, reason = "not every test needs all of it")]
 
 use crate::process::{LIMIT, Process, start};
-use slackwater::{Connect, Consistency, NumberType, Session, TableSpec};
+use slackwater::policy::NumberType;
+use slackwater::{Connect, Consistency, Session, TableSpec};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;

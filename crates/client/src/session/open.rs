@@ -39,7 +39,9 @@ impl Session {
     /// As [`Session::embedded`], with updaters of the program's own and another way of waiting.
     ///
     /// ```
-    /// use slackwater::{Updaters, RunSize, Session, UpdateStep, TableSpec, Updater, UpdaterSpec, WaitPolicy};
+    /// use slackwater::{RunSize, Session, TableSpec, UpdaterSpec};
+    /// use slackwater::cluster::WaitPolicy;
+    /// use slackwater::updaters::{UpdateStep, Updater, Updaters};
     ///
     /// struct Max;
     /// impl Updater<f32> for Max {
@@ -71,15 +73,18 @@ impl Session {
     /// recordings already ([`Error::Run`]).
     ///
     /// ```
-    /// use slackwater::{Updaters, RunSize, Session, TableSpec, WaitPolicy};
+    /// use slackwater::{Keys, RunSize, Session, TableSpec};
+    /// use slackwater::cluster::WaitPolicy;
+    /// use slackwater::recording::replay_file;
+    /// use slackwater::updaters::Updaters;
     ///
     /// let folder = std::env::temp_dir().join(format!("slackwater-recorded-{}", std::process::id()));
     /// let size = RunSize { servers: 1, workers: 1 };
     /// let session = Session::embedded_recorded(size, Updaters::builtin(), WaitPolicy::BLOCKING, &folder)?.remove(0);
     /// let table = session.table::<f32>(TableSpec::dense("t", 2, 1))?;
-    /// table.push_range(0..2, vec![1.0, 2.0])?.wait()?;
+    /// table.push(&Keys::run(0..2), vec![1.0, 2.0])?.wait()?;
     /// session.close()?;
-    /// let replayed = slackwater::replay_file(&folder.join("worker-0.recording"), &Updaters::builtin()).expect("a recording");
+    /// let replayed = replay_file(&folder.join("worker-0.recording"), &Updaters::builtin()).expect("a recording");
     /// assert!(replayed.inputs > 0 && replayed.frames > 0);
     /// assert_eq!(replayed.first_difference, None);
     /// # std::fs::remove_dir_all(folder).expect("it is there");
@@ -99,17 +104,17 @@ impl Session {
     /// if the coordinator is not there, has no room, or not everybody comes ([`Error::Run`]).
     ///
     /// ```
-    /// use slackwater::{Connect, RunSize, Serve, Session, TableSpec};
+    /// use slackwater::{Connect, Keys, RunSize, Serve, Session, TableSpec};
     ///
     /// // A server with the coordinator, which would be a process of its own.
-    /// let coordinator = slackwater::free_address().expect("a free port");
+    /// let coordinator = slackwater::cluster::free_address().expect("a free port");
     /// let connect = Connect::to(&coordinator.to_string());
     /// let serve = Serve { coordinate: Some(RunSize { servers: 1, workers: 1 }), ..Serve::new(connect.clone()) };
     /// let server = std::thread::spawn(move || serve.run());
     ///
     /// let session = Session::connect(&connect)?;
-    /// let table = session.table::<f64>(TableSpec::dense("t", 2, 1).number(slackwater::NumberType::F64))?;
-    /// assert_eq!(table.push_pull_range(0..2, vec![1.0, 2.0])?.wait()?.values(), [1.0, 2.0]);
+    /// let table = session.table::<f64>(TableSpec::dense("t", 2, 1).number(slackwater::policy::NumberType::F64))?;
+    /// assert_eq!(table.push_pull(&Keys::run(0..2), vec![1.0, 2.0])?.wait()?.values(), [1.0, 2.0]);
     /// session.close()?;
     /// assert_eq!(server.join().expect("no panic")?.len(), 1);
     /// # Ok::<(), slackwater::Error>(())

@@ -1,6 +1,7 @@
 //! The state of a session, which its tables and tickets share.
 
-use crate::{Error, TimeBreakdown};
+use crate::Error;
+use crate::time_breakdown::TimeBreakdown;
 use net::lock;
 use node::{Driver, DriverSettings, NodeError, Recorder, WorkerHandle};
 use std::any::Any;

@@ -1,180 +1,173 @@
-//! Pulls: of keys, of a range, and of everything.
+//! Pulls of keys, and scans of a range or of everything.
 
-use super::{Table, TargetNumber};
+use super::{PullInto, PullOptions, ScanOptions, Table, TargetNumber};
 use crate::Error;
-use crate::ticket::{Rows, Ticket, Tickets};
-use std::ops::Range;
+use crate::ticket::{Rows, Ticket};
+use std::ops::{Bound, RangeBounds};
 use types::{Position, PositionRange};
-use wire::{Keys, Refusal};
-use worker::{PullBuffer, PullTarget, TableFailure};
+use wire::Keys;
+use worker::Op;
 
 impl<T: TargetNumber> Table<T> {
-    /// Pulls the rows of `keys`. Returns at once, unless thousands of reads are open already: then
-    /// it blocks until one of them is answered. [`Ticket::wait`] gives the rows, as fresh as the
-    /// table's consistency asks, and blocks until the slowest worker allows that. A key that was
-    /// never written reads as zero, or as its initial row where the table has an initialiser.
+    /// Pulls the rows of `keys`; of neighbouring rows of a dense or ordered table, with
+    /// [`Keys::run`]. Returns at once, unless thousands of reads are open already: then it blocks
+    /// until one of them is answered. [`Ticket::wait`] gives the rows, as fresh as the table's
+    /// consistency asks, and blocks until the slowest worker allows that. A key that was never
+    /// written reads as zero, or as its initial row where the table has an initialiser.
     ///
     /// ```
-    /// # use slackwater::{RunSize, Session, TableSpec};
+    /// # use slackwater::{Keys, RunSize, Session, TableSpec};
     /// # let session = Session::embedded(RunSize { servers: 2, workers: 1 })?.remove(0);
     /// let table = session.table::<f32>(TableSpec::sparse("t", 1))?;
     /// let rows = table.pull(&table.keys(&[1, 2, 3]))?.wait()?;
     /// assert_eq!(rows.values(), [0.0; 3]);
     /// assert_eq!(rows.staleness(), 0);
+    /// let dense = session.table::<f32>(TableSpec::dense("dense", 9, 1))?;
+    /// assert_eq!(dense.pull(&Keys::run(2..4))?.wait()?.values(), [0.0; 2]);
     /// # session.close()?;
     /// # Ok::<(), slackwater::Error>(())
     /// ```
     pub fn pull(&self, keys: &Keys) -> Result<Ticket<Rows<T>>, Error> {
-        self.pull_into(keys, self.room_for(keys)?, &Tickets::none())
+        self.pull_opts(keys, PullOptions::default())
     }
 
-    /// Memory for the rows of `keys`, unless they are more than the table has or the machine can
-    /// hold.
-    pub(super) fn room_for(&self, keys: &Keys) -> Result<Vec<T>, Error> {
-        let (table, placement) = (self.spec.name.clone(), self.spec.shape.placement());
-        let last = keys.len().checked_sub(1).map(|last| keys.position(last));
-        if let Some(position) = last.filter(|last| *last > self.spec.shape.extent().last) {
-            return Err(TableFailure::Unfit { table, placement, refusal: Refusal::OutOfRange { position } }.into());
-        }
-        let count = keys.len().saturating_mul(self.spec.width as usize);
-        if Vec::<T>::new().try_reserve_exact(count).is_err() {
-            let expected = (keys.len() as u64).saturating_mul(self.spec.row_bytes() as u64);
-            return Err(
-                TableFailure::Unfit { table, placement, refusal: Refusal::WrongLength { expected, found: 0 } }.into()
-            );
-        }
-        Ok(vec![T::ZERO; count])
-    }
-
-    /// As [`Table::pull`] into memory of the caller's, which [`Rows::into_values`] gives back,
-    /// after other tickets are done. Fails if `target` has not room for exactly the rows.
+    /// As [`Table::pull`]: into memory of the caller's, after other tickets, or with each row's
+    /// updater state. Fails if the memory has not room for exactly the rows.
     ///
     /// ```
-    /// # use slackwater::{RunSize, Session, TableSpec, Tickets};
+    /// # use slackwater::{Keys, RunSize, Session, TableSpec, Tickets, UpdaterSpec};
+    /// # use slackwater::table::PullOptions;
     /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
-    /// let table = session.table::<f32>(TableSpec::dense("t", 2, 1))?;
-    /// let keys = table.keys(&[0, 1]);
-    /// let push = table.push(&keys, vec![1.0, 2.0])?;
+    /// let momentum = UpdaterSpec::Momentum { rate: 0.5, momentum: 0.5 };
+    /// let table = session.table::<f32>(TableSpec::dense("t", 4, 1).updater(momentum))?;
+    /// let keys = table.keys(&[0, 3]);
+    /// let push = table.push(&Keys::run(0..1), vec![2.0])?;
+    ///
+    /// // The same memory each time.
     /// let mut memory = vec![0.0; 2];
     /// for _ in 0..3 {
-    ///     memory = table.pull_into(&keys, memory, &Tickets::none().and(&push))?.wait()?.into_values();
-    ///     assert_eq!(memory, [1.0, 2.0]);
+    ///     let (into, after) = (Some(memory.into()), Tickets::none().and(&push));
+    ///     let rows = table.pull_opts(&keys, PullOptions { into, after, ..PullOptions::default() })?.wait()?;
+    ///     memory = rows.into_values();
+    ///     assert_eq!(memory, [-1.0, 0.0]);
     /// }
+    ///
+    /// // With the velocity of each weight.
+    /// let rows = table.pull_opts(&keys, PullOptions { row_state: true, ..PullOptions::default() })?.wait()?;
+    /// assert_eq!((rows.ids(), rows.values()), (&[0, 3][..], &[-1.0, 2.0, 0.0, 0.0][..]));
     /// # session.close()?;
     /// # Ok::<(), slackwater::Error>(())
     /// ```
-    pub fn pull_into(&self, keys: &Keys, target: Vec<T>, after: &Tickets) -> Result<Ticket<Rows<T>>, Error> {
-        self.pull_to_target(keys, T::to_target(target), after)
-    }
-
-    /// As [`Table::pull`], into memory that is no vector, such as an array of another language: the
-    /// rows are written where they are wanted, and [`Rows::values`] is empty. The room is let go of
-    /// when the ticket is done, or when nobody can write to it any more.
-    ///
-    /// ```
-    /// # use slackwater::{PullBuffer, RunSize, Session, TableSpec, Tickets};
-    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
-    /// /// Memory that somebody else has made, and keeps.
-    /// struct Foreign(&'static mut [u8]);
-    /// impl PullBuffer for Foreign {
-    ///     fn bytes_mut(&mut self) -> &mut [u8] { self.0 }
-    /// }
-    ///
-    /// let table = session.table::<f32>(TableSpec::dense("t", 2, 1))?;
-    /// let foreign = Foreign(Box::leak(vec![0; 8].into_boxed_slice()));
-    /// let rows = table.pull_to(&table.keys(&[0, 1]), Box::new(foreign), &Tickets::none())?.wait()?;
-    /// assert!(rows.values().is_empty());
-    /// # session.close()?;
-    /// # Ok::<(), slackwater::Error>(())
-    /// ```
-    pub fn pull_to(&self, keys: &Keys, buffer: Box<dyn PullBuffer>, after: &Tickets) -> Result<Ticket<Rows<T>>, Error> {
-        self.pull_to_target(keys, PullTarget::Buffer(T::TYPE, buffer), after)
-    }
-
-    fn pull_to_target(&self, keys: &Keys, target: PullTarget, after: &Tickets) -> Result<Ticket<Rows<T>>, Error> {
+    pub fn pull_opts(&self, keys: &Keys, options: PullOptions<T>) -> Result<Ticket<Rows<T>>, Error> {
+        let PullOptions { into, after, row_state } = options;
+        if row_state && into.is_some() {
+            let problem = format!(
+                "row state of table '{}' cannot be pulled into memory of the caller's; leave out `into` or `row_state`",
+                self.spec.name
+            );
+            return Err(Error::Table { problem });
+        }
         self.absorb_logs()?;
+        if row_state {
+            return self.submit(Op::RowState { keys: keys.clone() }, None, &after);
+        }
         if self.spec.consistency.is_eager() {
             // Refreshes that have arrived must not wait in a queue while the cache says no.
             self.shared.driver.catch_up();
         }
-        self.begin(|worker| worker.pull(self.id, keys.clone(), target, &after.0))
+        self.submit(Op::Pull { keys: keys.clone() }, into.map(PullInto::target), &after)
     }
 
-    /// Pulls neighbouring rows of a dense table, or whatever rows an ordered one has in a range
-    /// ([`Rows::ids`] tells), as [`Table::pull`] does; fails for any other.
+    /// Pulls the rows that a dense or ordered table has in a range of ids, or every row that any
+    /// table has with `scan(..)`; [`Rows::ids`] names them. Fails for a range of any other table.
+    ///
+    /// The rows come shard by shard in parts, each as fresh as the table's consistency asks; behind
+    /// a [`Session::barrier`](crate::Session::barrier), with nobody pushing, they are the table as
+    /// it stands. Needs memory for all of them. A `clock` table may name keys whose first clock is
+    /// still held, with what a pull of them reads.
     ///
     /// ```
     /// # use slackwater::{RunSize, Session, TableSpec};
     /// # let session = Session::embedded(RunSize { servers: 2, workers: 1 })?.remove(0);
     /// let table = session.table::<f32>(TableSpec::sparse("t", 1).ordered())?;
     /// table.push(&table.keys(&[5, 900]), vec![1.0, 2.0])?.wait()?;
-    /// let rows = table.pull_range(0..1000)?.wait()?;
-    /// assert_eq!((rows.ids(), rows.values()), (&[5, 900][..], &[1.0, 2.0][..]));
+    /// let rows = table.scan(0..100)?.wait()?;
+    /// assert_eq!((rows.ids(), rows.values()), (&[5][..], &[1.0][..]));
+    /// assert_eq!(table.scan(..)?.wait()?.ids(), [5, 900]);
     /// # session.close()?;
     /// # Ok::<(), slackwater::Error>(())
     /// ```
-    pub fn pull_range(&self, ids: Range<u64>) -> Result<Ticket<Rows<T>>, Error> {
-        self.pull_range_after(ids, &Tickets::none())
+    pub fn scan(&self, ids: impl RangeBounds<u64>) -> Result<Ticket<Rows<T>>, Error> {
+        self.scan_opts(ids, ScanOptions::default())
     }
 
-    /// As [`Table::pull_range`], after other tickets are done.
+    /// As [`Table::scan`]: after other tickets, or with each row's updater state. What is beside
+    /// the rows is not among them: the learning rate, if [`Table::set_rate`] has changed it, and
+    /// the examples that an FTRL table has counted.
     ///
     /// ```
-    /// # use slackwater::{RunSize, Session, TableSpec, Tickets};
+    /// # use slackwater::{RunSize, Session, TableSpec, UpdaterSpec};
+    /// # use slackwater::table::ScanOptions;
     /// # let session = Session::embedded(RunSize { servers: 2, workers: 1 })?.remove(0);
-    /// let (days, done) = (session.table::<f32>(TableSpec::sparse("days", 1).ordered())?, session.table::<f32>(TableSpec::dense("done", 1, 1))?);
-    /// let push = done.push_range(0..1, vec![1.0])?;
-    /// let rows = days.pull_range_after(0..1000, &Tickets::none().and(&push))?.wait()?;
-    /// assert!(push.is_done() && rows.ids().is_empty());
+    /// let spec = TableSpec::sparse("t", 1).updater(UpdaterSpec::Adagrad { rate: 0.5, epsilon: 1e-8 });
+    /// let table = session.table::<f32>(spec.clone())?;
+    /// let other = session.table::<f32>(TableSpec { name: "other".into(), ..spec })?;
+    /// table.push(&table.keys(&[7, 900]), vec![1.0, 2.0])?.wait()?;
+    /// let with_state = ScanOptions { row_state: true, ..ScanOptions::default() };
+    /// let rows = table.scan_opts(.., with_state.clone())?.wait()?;
+    /// other.set(&other.keys_in_order(rows.ids())?, rows.values())?.wait()?;
+    /// // They go on alike.
+    /// for table in [&table, &other] {
+    ///     table.push(&table.keys(&[7, 8]), vec![0.25, 0.5])?.wait()?;
+    /// }
+    /// let (one, two) = (table.scan_opts(.., with_state.clone())?.wait()?, other.scan_opts(.., with_state)?.wait()?);
+    /// assert_eq!(one.values(), two.values());
     /// # session.close()?;
     /// # Ok::<(), slackwater::Error>(())
     /// ```
-    pub fn pull_range_after(&self, ids: Range<u64>, after: &Tickets) -> Result<Ticket<Rows<T>>, Error> {
-        if matches!(self.spec.shape, types::TableShape::Dense { .. }) || ids.is_empty() {
-            let keys = Keys::run(ids);
-            return self.pull_into(&keys, self.room_for(&keys)?, after);
-        }
-        self.scan(PositionRange { first: Position(ids.start), last: Position(ids.end - 1) }, after)
-    }
-
-    /// Pulls every row there is; [`Rows::ids`] tells which they are. The rows come shard by shard
-    /// in parts, each as fresh as the table's consistency asks; behind a
-    /// [`Session::barrier`](crate::Session::barrier), with nobody pushing, they are the table as it
-    /// stands. Needs memory for all of them. A `clock` table may name keys whose first clock is
-    /// still held, with what a pull of them reads.
-    ///
-    /// ```
-    /// # use slackwater::{RunSize, Session, TableSpec};
-    /// # let session = Session::embedded(RunSize { servers: 2, workers: 1 })?.remove(0);
-    /// let table = session.table::<f32>(TableSpec::sparse("t", 1))?;
-    /// table.push(&table.keys(&[900]), vec![2.0])?.wait()?;
-    /// let rows = table.pull_all()?.wait()?;
-    /// assert_eq!((rows.ids(), rows.values()), (&[900][..], &[2.0][..]));
-    /// # session.close()?;
-    /// # Ok::<(), slackwater::Error>(())
-    /// ```
-    pub fn pull_all(&self) -> Result<Ticket<Rows<T>>, Error> {
-        self.pull_all_after(&Tickets::none())
-    }
-
-    /// As [`Table::pull_all`], after other tickets are done.
-    ///
-    /// ```
-    /// # use slackwater::{RunSize, Session, TableSpec, Tickets};
-    /// # let session = Session::embedded(RunSize { servers: 2, workers: 1 })?.remove(0);
-    /// let (words, done) = (session.table::<f32>(TableSpec::sparse("words", 1))?, session.table::<f32>(TableSpec::dense("done", 1, 1))?);
-    /// let push = done.push_range(0..1, vec![1.0])?;
-    /// let rows = words.pull_all_after(&Tickets::none().and(&push))?.wait()?;
-    /// assert!(push.is_done() && rows.ids().is_empty());
-    /// # session.close()?;
-    /// # Ok::<(), slackwater::Error>(())
-    /// ```
-    pub fn pull_all_after(&self, after: &Tickets) -> Result<Ticket<Rows<T>>, Error> {
-        self.scan(PositionRange::ALL, after)
-    }
-
-    fn scan(&self, range: PositionRange, after: &Tickets) -> Result<Ticket<Rows<T>>, Error> {
+    pub fn scan_opts(&self, ids: impl RangeBounds<u64>, options: ScanOptions) -> Result<Ticket<Rows<T>>, Error> {
+        let ScanOptions { after, row_state } = options;
         self.absorb_logs()?;
-        self.begin(|worker| worker.scan(self.id, range, &after.0))
+        match positions(&ids) {
+            Some(range) => self.submit(Op::Scan { range, row_state }, None, &after),
+            // There is no such range of positions; a pull of no keys brings no rows either.
+            None => self.submit(Op::Pull { keys: Keys::run(0..0) }, None, &after),
+        }
+    }
+}
+
+/// A range of ids as positions, which they are in a dense or ordered table; none for an empty
+/// range.
+fn positions(ids: &impl RangeBounds<u64>) -> Option<PositionRange> {
+    let first = match ids.start_bound() {
+        Bound::Unbounded => 0,
+        Bound::Included(first) => *first,
+        Bound::Excluded(before) => before.checked_add(1)?,
+    };
+    let last = match ids.end_bound() {
+        Bound::Unbounded => u64::MAX,
+        Bound::Included(last) => *last,
+        Bound::Excluded(end) => end.checked_sub(1)?,
+    };
+    (first <= last).then_some(PositionRange { first: Position(first), last: Position(last) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_of_ids_is_a_range_of_positions() {
+        let range = |first, last| Some(PositionRange { first: Position(first), last: Position(last) });
+        assert_eq!(positions(&(..)), Some(PositionRange::ALL));
+        assert_eq!(positions(&(..=u64::MAX)), Some(PositionRange::ALL));
+        assert_eq!(positions(&(3..9)), range(3, 8));
+        assert_eq!(positions(&(3..=9)), range(3, 9));
+        assert_eq!(positions(&(3..)), range(3, u64::MAX));
+        assert_eq!(positions(&(..3)), range(0, 2));
+        assert_eq!(positions(&(Bound::Excluded(3), Bound::Unbounded)), range(4, u64::MAX));
+        for empty in [0..0, 7..7] {
+            assert_eq!(positions(&empty), None);
+        }
     }
 }

@@ -1,11 +1,11 @@
 //! Pushes, by themselves and with a pull of the same rows.
 
-use super::{PushValues, Table, TargetNumber};
-use crate::ticket::{Rows, Ticket, Tickets};
-use crate::{DataLease, Error};
-use std::ops::Range;
+use super::{PullInto, PushOptions, PushPullOptions, PushValues, Table, TargetNumber};
+use crate::Error;
+use crate::data_leases::DataLease;
+use crate::ticket::{Rows, Ticket};
 use wire::{Keys, lend};
-use worker::{Batch, PullBuffer, PullTarget, RowsOfPush};
+use worker::{Batch, Op, RowsOfPush};
 
 /// Copies of borrowed values that may be under way: enough to keep everybody busy, few enough to
 /// stay in a cache. What is larger holds its caller in any case, and is lent within one process.
@@ -16,10 +16,10 @@ const COPIED_BYTES: usize = 4 << 20;
 const REPLICATED_BYTES: usize = 32 << 20;
 
 impl<T: TargetNumber> Table<T> {
-    /// Pushes `values`, row after row in the order of `keys`. Returns at once, unless too much is
-    /// under way already: then it blocks until some of it has been acknowledged; and so it does for
-    /// much borrowed memory (see [`PushValues`]). Fails, before anything is sent, if the batch does
-    /// not fit.
+    /// Pushes `values`, row after row in the order of `keys`; to neighbouring rows of a dense or
+    /// ordered table, with [`Keys::run`]. Returns at once, unless too much is under way already:
+    /// then it blocks until some of it has been acknowledged; and so it does for much borrowed
+    /// memory (see [`PushValues`]). Fails, before anything is sent, if the batch does not fit.
     ///
     /// ```
     /// # use slackwater::{RunSize, Session, TableSpec};
@@ -32,34 +32,51 @@ impl<T: TargetNumber> Table<T> {
     /// # session.close()?;
     /// # Ok::<(), slackwater::Error>(())
     /// ```
-    pub fn push<'v>(&self, keys: &Keys, values: impl Into<PushValues<'v, T>>) -> Result<Ticket<()>, Error> {
-        self.push_after(keys, values, 1, &Tickets::none())
+    pub fn push<'v>(&self, keys: &Keys, values: impl Into<PushValues<'v, T>>) -> Result<Ticket<()>, Error>
+    where
+        T: 'v,
+    {
+        self.push_opts(keys, values, PushOptions::default())
     }
 
-    /// As [`Table::push`], computed from `examples` examples, after other tickets are done.
+    /// As [`Table::push`]: computed from more than one example, for a data lease, or after other
+    /// tickets.
     ///
     /// ```
-    /// # use slackwater::{RunSize, Session, TableSpec, Tickets};
+    /// # use slackwater::{Keys, RunSize, Session, TableSpec, Tickets};
+    /// # use slackwater::data_leases::LeasedInput;
+    /// # use slackwater::table::PushOptions;
     /// # let session = Session::embedded(RunSize { servers: 2, workers: 1 })?.remove(0);
-    /// let (first, second) = (session.table::<f32>(TableSpec::dense("first", 1, 1))?, session.table::<f32>(TableSpec::dense("second", 1, 1))?);
-    /// let ticket = first.push_range(0..1, vec![1.0])?;
+    /// let first = session.table::<f32>(TableSpec::dense("first", 1, 1))?;
+    /// let second = session.table::<f32>(TableSpec::dense("second", 1, 1))?;
+    /// let ticket = first.push(&Keys::run(0..1), vec![1.0])?;
     /// let after = Tickets::none().and(&ticket);
-    /// second.push_after(&second.keys(&[0]), vec![2.0], 1, &after)?.wait()?;
+    /// second.push_opts(&Keys::run(0..1), vec![2.0], PushOptions { after, ..PushOptions::default() })?.wait()?;
     /// assert!(ticket.is_done());
+    ///
+    /// let mut leases = session.leases("train", &LeasedInput::new(1))?;
+    /// let lease = leases.next_lease()?.expect("one range");
+    /// let learnt = PushOptions { lease: Some(&lease), examples: 32, ..PushOptions::default() };
+    /// drop(first.push_opts(&Keys::run(0..1), vec![0.5], learnt)?);    // a failure would show at the clock
+    /// leases.commit(lease)?;
+    /// # assert!(leases.next_lease()?.is_none());
     /// # session.close()?;
     /// # Ok::<(), slackwater::Error>(())
     /// ```
-    pub fn push_after<'v>(
+    pub fn push_opts<'v>(
         &self,
         keys: &Keys,
         values: impl Into<PushValues<'v, T>>,
-        examples: u64,
-        after: &Tickets,
-    ) -> Result<Ticket<()>, Error> {
+        options: PushOptions<'_>,
+    ) -> Result<Ticket<()>, Error>
+    where
+        T: 'v,
+    {
+        let PushOptions { examples, lease, after } = options;
         let values = values.into();
         if let PushValues::Borrowed(values) = values {
             let whole = values.len() == keys.len() * self.spec.width as usize;
-            if after.0.is_empty() && whole {
+            if lease.is_none() && after.0.is_empty() && whole {
                 let is_large = size_of_val(values) > COPIED_BYTES;
                 let begun = if is_large && self.shared.driver.lends() {
                     self.push_lent(keys, values, examples)?
@@ -71,41 +88,10 @@ impl<T: TargetNumber> Table<T> {
                 }
             }
         }
-        let batch = Batch { keys: keys.clone(), values: self.owned(values), examples, lease: None };
-        self.begin(|worker| worker.push(self.id, batch, &after.0))
-    }
-
-    /// Pushes what was learnt from `examples` examples of a lease, as [`Table::push`] does. However
-    /// often the lease is learnt from, should a worker be lost with it, each of its pushes counts
-    /// once. For that every run of a lease has to push the same keys in the same order, for each
-    /// table: see [`DataLeases`](crate::DataLeases).
-    ///
-    /// ```
-    /// # use slackwater::{LeasedInput, RunSize, Session, TableSpec};
-    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
-    /// let table = session.table::<f32>(TableSpec::sparse("t", 1))?;
-    /// let mut leases = session.leases("train", &LeasedInput::new(1))?;
-    /// let lease = leases.next_lease()?.expect("one range");
-    /// drop(table.push_for(&lease, &table.keys(&[7]), vec![0.5], 32)?);    // a failure would show at the clock
-    /// leases.commit(lease)?;
-    /// # assert!(leases.next_lease()?.is_none());
-    /// # session.close()?;
-    /// # Ok::<(), slackwater::Error>(())
-    /// ```
-    pub fn push_for<'v>(
-        &self,
-        lease: &DataLease,
-        keys: &Keys,
-        values: impl Into<PushValues<'v, T>>,
-        examples: u64,
-    ) -> Result<Ticket<()>, Error>
-    where
-        T: 'v,
-    {
-        let values = self.owned(values.into());
-        let batch = Batch { keys: keys.clone(), values, examples, lease: Some(lease.id()) };
-        let ticket = self.begin(|worker| worker.push(self.id, batch, &[]))?;
-        lease.learnt_from(examples);
+        let lease_id = lease.map(DataLease::id);
+        let batch = Batch { keys: keys.clone(), values: self.owned(values), examples, lease: lease_id };
+        let ticket = self.submit(Op::Push { batch }, None, &after)?;
+        lease.into_iter().for_each(|lease| lease.learnt_from(examples));
         Ok(ticket)
     }
 
@@ -166,28 +152,9 @@ impl<T: TargetNumber> Table<T> {
         Ok(Some(self.ticket(ticket)))
     }
 
-    /// Pushes to neighbouring ids of a dense or ordered table, as [`Table::push`] does; fails for
-    /// any other. With examples or tickets to run after, use [`Table::push_after`] with
-    /// [`Keys::run`].
-    ///
-    /// ```
-    /// # use slackwater::{RunSize, Session, TableSpec};
-    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
-    /// let table = session.table::<f32>(TableSpec::dense("t", 4, 1))?;
-    /// table.push_range(1..3, vec![1.0, 2.0])?.wait()?;
-    /// assert_eq!(table.pull_range(0..4)?.wait()?.values(), [0.0, 1.0, 2.0, 0.0]);
-    /// let spread = session.table::<f32>(TableSpec::sparse("spread", 1))?;
-    /// assert!(spread.push_range(1..3, vec![1.0, 2.0]).is_err());
-    /// # session.close()?;
-    /// # Ok::<(), slackwater::Error>(())
-    /// ```
-    pub fn push_range<'v>(&self, ids: Range<u64>, values: impl Into<PushValues<'v, T>>) -> Result<Ticket<()>, Error> {
-        self.push(&Keys::run(ids), values)
-    }
-
-    /// Pushes, then pulls the same rows, as one task: the rows hold the push (in a `clock` table,
-    /// once its clock is applied), and the ticket fails if any part of the push is refused. One
-    /// round trip.
+    /// Pushes, then pulls the same rows, as one operation: the rows hold the push (in a `clock`
+    /// table, once its clock is applied), and the ticket fails if any part of the push is refused.
+    /// One round trip.
     ///
     /// ```
     /// # use slackwater::{Consistency, RunSize, Session, TableSpec};
@@ -202,93 +169,38 @@ impl<T: TargetNumber> Table<T> {
     where
         T: 'v,
     {
-        self.push_pull_after(keys, values, 1, &Tickets::none())
+        self.push_pull_opts(keys, values, PushPullOptions::default())
     }
 
-    /// As [`Table::push_pull`], computed from `examples` examples, after other tickets are done.
+    /// As [`Table::push_pull`]: computed from more than one example, into memory of the caller's,
+    /// or after other tickets.
     ///
     /// ```
     /// # use slackwater::{RunSize, Session, TableSpec, Tickets};
+    /// # use slackwater::table::PushPullOptions;
     /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let table = session.table::<f32>(TableSpec::dense("t", 1, 1))?;
     /// let keys = table.keys(&[0]);
     /// let first = table.push(&keys, vec![1.0])?;
-    /// let rows = table.push_pull_after(&keys, vec![2.0], 32, &Tickets::none().and(&first))?.wait()?;
-    /// assert_eq!(rows.values(), [3.0]);
+    /// let after = Tickets::none().and(&first);
+    /// let options = PushPullOptions { examples: 32, into: Some(vec![0.0].into()), after };
+    /// let rows = table.push_pull_opts(&keys, vec![2.0], options)?.wait()?;
+    /// assert_eq!(rows.into_values(), [3.0]);
     /// # session.close()?;
     /// # Ok::<(), slackwater::Error>(())
     /// ```
-    pub fn push_pull_after<'v>(
+    pub fn push_pull_opts<'v>(
         &self,
         keys: &Keys,
         values: impl Into<PushValues<'v, T>>,
-        examples: u64,
-        after: &Tickets,
+        options: PushPullOptions<T>,
     ) -> Result<Ticket<Rows<T>>, Error>
     where
         T: 'v,
     {
+        let PushPullOptions { examples, into, after } = options;
         self.absorb_logs()?;
-        let target = T::to_target(self.room_for(keys)?);
-        self.push_pull_to_target(keys, values.into(), examples, target, after)
-    }
-
-    /// As [`Table::push_pull`], into memory that is no vector: see [`Table::pull_to`].
-    ///
-    /// ```
-    /// # use slackwater::{PullBuffer, RunSize, Session, TableSpec, Tickets};
-    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
-    /// # struct Foreign(&'static mut [u8]);
-    /// # impl PullBuffer for Foreign { fn bytes_mut(&mut self) -> &mut [u8] { self.0 } }
-    /// let table = session.table::<f32>(TableSpec::dense("t", 1, 1))?;
-    /// let foreign = Foreign(Box::leak(vec![0; 4].into_boxed_slice()));       // as in `pull_to`
-    /// table.push_pull_to(&table.keys(&[0]), vec![1.0], 1, Box::new(foreign), &Tickets::none())?.wait()?;
-    /// # session.close()?;
-    /// # Ok::<(), slackwater::Error>(())
-    /// ```
-    pub fn push_pull_to<'v>(
-        &self,
-        keys: &Keys,
-        values: impl Into<PushValues<'v, T>>,
-        examples: u64,
-        buffer: Box<dyn PullBuffer>,
-        after: &Tickets,
-    ) -> Result<Ticket<Rows<T>>, Error>
-    where
-        T: 'v,
-    {
-        self.absorb_logs()?;
-        self.push_pull_to_target(keys, values.into(), examples, PullTarget::Buffer(T::TYPE, buffer), after)
-    }
-
-    fn push_pull_to_target(
-        &self,
-        keys: &Keys,
-        values: PushValues<'_, T>,
-        examples: u64,
-        target: PullTarget,
-        after: &Tickets,
-    ) -> Result<Ticket<Rows<T>>, Error> {
-        let batch = Batch { keys: keys.clone(), values: self.owned(values), examples, lease: None };
-        self.begin(|worker| worker.push_pull(self.id, batch, target, &after.0))
-    }
-
-    /// Pushes to neighbouring ids of a dense or ordered table, then pulls them, as
-    /// [`Table::push_pull`] does; fails for any other.
-    ///
-    /// ```
-    /// # use slackwater::{RunSize, Session, TableSpec};
-    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
-    /// let table = session.table::<f32>(TableSpec::dense("t", 4, 1))?;
-    /// assert_eq!(table.push_pull_range(0..2, vec![1.0, 2.0])?.wait()?.values(), [1.0, 2.0]);
-    /// # session.close()?;
-    /// # Ok::<(), slackwater::Error>(())
-    /// ```
-    pub fn push_pull_range<'v>(
-        &self,
-        ids: Range<u64>,
-        values: impl Into<PushValues<'v, T>>,
-    ) -> Result<Ticket<Rows<T>>, Error> {
-        self.push_pull(&Keys::run(ids), values)
+        let batch = Batch { keys: keys.clone(), values: self.owned(values.into()), examples, lease: None };
+        self.submit(Op::PushPull { batch }, into.map(PullInto::target), &after)
     }
 }

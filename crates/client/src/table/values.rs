@@ -8,13 +8,15 @@ use worker::PullTarget;
 /// A number that tables can hold: `f32`, `f64` or `i64`. A program never needs to implement it.
 ///
 /// ```
-/// use slackwater::{Error, Table, TargetNumber};
+/// use slackwater::{Error, Keys, Table};
+/// use slackwater::table::TargetNumber;
 ///
 /// /// The first number of a table of any type.
 /// fn first<T: TargetNumber>(table: &Table<T>) -> Result<T, Error> {
-///     Ok(table.pull_range(0..1)?.wait()?.values()[0])
+///     Ok(table.pull(&Keys::run(0..1))?.wait()?.values()[0])
 /// }
-/// # use slackwater::{NumberType, RunSize, Session, TableSpec};
+/// # use slackwater::{RunSize, Session, TableSpec};
+/// # use slackwater::policy::NumberType;
 /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
 /// let table = session.table::<i64>(TableSpec::dense("t", 1, 1).number(NumberType::I64))?;
 /// assert_eq!(first(&table)?, 0);
@@ -52,14 +54,14 @@ target_numbers!(f32 => F32, f64 => F64, i64 => I64);
 /// returns when every shard is done with it.
 ///
 /// ```
-/// # use slackwater::{RunSize, Session, TableSpec};
+/// # use slackwater::{Keys, RunSize, Session, TableSpec};
 /// # use std::sync::Arc;
 /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
 /// # let table = session.table::<f32>(TableSpec::dense("t", 2, 1))?;
-/// table.push_range(0..2, vec![1.0, 2.0])?.wait()?;                        // given away
-/// table.push_range(0..2, Arc::<[f32]>::from([1.0, 2.0]))?.wait()?;        // shared, and not to be changed
-/// table.push_range(0..2, &[1.0, 2.0])?.wait()?;                           // kept, and free again when the push returns
-/// assert_eq!(table.pull_range(0..2)?.wait()?.values(), [3.0, 6.0]);
+/// table.push(&Keys::run(0..2), vec![1.0, 2.0])?.wait()?;                        // given away
+/// table.push(&Keys::run(0..2), Arc::<[f32]>::from([1.0, 2.0]))?.wait()?;        // shared, and not to be changed
+/// table.push(&Keys::run(0..2), &[1.0, 2.0])?.wait()?;                           // kept, and free again when the push returns
+/// assert_eq!(table.pull(&Keys::run(0..2))?.wait()?.values(), [3.0, 6.0]);
 /// # session.close()?;
 /// # Ok::<(), slackwater::Error>(())
 /// ```

@@ -2,9 +2,11 @@
 //! of the others every part counts once.
 
 use crate::support::{Folder, LIMIT, run, settings};
-use slackwater::{
-    Combine, Consistency, Error, LeasedInput, Membership, NumberType, Reduce, RunSize, Serve, Session, Table, TableSpec,
-};
+use slackwater::cluster::Membership;
+use slackwater::data_leases::LeasedInput;
+use slackwater::policy::{Combine, NumberType, Reduce};
+use slackwater::table::PushOptions;
+use slackwater::{Consistency, Error, RunSize, Serve, Session, Table, TableSpec};
 use std::time::{Duration, Instant};
 
 const RANGES: u64 = 300;
@@ -59,7 +61,11 @@ fn learn(session: &Session, tables: &Tables, epochs: u32, stops: impl Fn() -> bo
                 if in_clock == 0 {
                     table.pull(&keys)?.wait()?;
                 }
-                drop(table.push_for(&lease, &keys, vec![1; 2], 2)?);
+                drop(table.push_opts(
+                    &keys,
+                    vec![1; 2],
+                    PushOptions { lease: Some(&lease), examples: 2, ..PushOptions::default() },
+                )?);
             }
             in_clock += 1;
             if in_clock >= leases.share() && minibatch + 1 < MINIBATCHES {
@@ -169,7 +175,7 @@ fn the_last_checkpoint_of_a_run_holds_all_of_it() {
         let folder = Folder::new();
         let checkpoints = || {
             let every = Duration::from_secs(3600);
-            Some(slackwater::CheckpointSettings { every, last: true, ..settings(&folder) })
+            Some(slackwater::cluster::CheckpointSettings { every, last: true, ..settings(&folder) })
         };
         let run_to_the_end = |epochs, resume: bool| {
             let serve = |serve: &mut Serve| {

@@ -5,10 +5,9 @@ mod leases;
 mod residuals;
 mod support;
 
-use slackwater::{
-    CheckpointSettings, Combine, Connect, Consistency, Error, Membership, NumberType, Reduce, ResumeFrom, RunSize,
-    Serve, Session, Table, TableSpec,
-};
+use slackwater::cluster::{CheckpointSettings, Membership, ResumeFrom};
+use slackwater::policy::{Combine, NumberType, Reduce};
+use slackwater::{Connect, Consistency, Error, Keys, RunSize, Serve, Session, Table, TableSpec};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use support::{Folder, LIMIT, clock_of, run, settings};
@@ -37,18 +36,18 @@ impl Tables {
     /// One clock of a worker: it counts itself once in a row of each table.
     fn count(&self, session: &Session) -> Result<(), Error> {
         let row = session.now().0 % ROWS;
-        drop(self.exact.push_range(row..row + 1, vec![1])?);
-        drop(self.each.push_range(row..row + 1, vec![1])?);
-        drop(self.small.push_range(0..1, vec![1])?);
+        drop(self.exact.push(&Keys::run(row..row + 1), vec![1])?);
+        drop(self.each.push(&Keys::run(row..row + 1), vec![1])?);
+        drop(self.small.push(&Keys::run(0..1), vec![1])?);
         session.clock()?;
-        self.exact.pull_range(0..1)?.wait()?;
+        self.exact.pull(&Keys::run(0..1))?.wait()?;
         Ok(())
     }
 
     fn read(&self) -> Result<[Vec<i64>; 3], Error> {
-        let exact = self.exact.pull_range(0..ROWS)?.wait()?;
-        let each = self.each.pull_range(0..ROWS)?.wait()?;
-        let small = self.small.pull_range(0..1)?.wait()?;
+        let exact = self.exact.pull(&Keys::run(0..ROWS))?.wait()?;
+        let each = self.each.pull(&Keys::run(0..ROWS))?.wait()?;
+        let small = self.small.pull(&Keys::run(0..1))?.wait()?;
         Ok([exact.values().to_vec(), each.values().to_vec(), small.values().to_vec()])
     }
 }
@@ -141,7 +140,7 @@ fn what_cannot_be_resumed_is_refused_in_words() {
     run(RunSize { servers: 1, workers: 1 }, with_checkpoints, |session| count_until(session, &folder, 2, &last))
         .expect("a run");
 
-    let coordinator_address = slackwater::free_address().expect("a free port");
+    let coordinator_address = slackwater::cluster::free_address().expect("a free port");
     let refused = |resume: ResumeFrom| {
         let size = RunSize { servers: 1, workers: 1 };
         let connect = Connect::to(&coordinator_address.to_string());
@@ -199,7 +198,7 @@ fn a_run_outlives_checkpoints_that_cannot_be_written() {
     });
     assert_eq!(counted.expect("a run").len(), 1);
 
-    let (file, coordinator_address) = (folder.0.join("file"), slackwater::free_address());
+    let (file, coordinator_address) = (folder.0.join("file"), slackwater::cluster::free_address());
     std::fs::write(&file, "").expect("written");
     let checkpoints = CheckpointSettings::new(file.to_str().expect("text"), "counts");
     let connect = Connect::to(&coordinator_address.expect("an address").to_string());

@@ -2,7 +2,8 @@
 //! whoever takes part.
 
 use crate::support::{Folder, LIMIT, clock_of, run, settings};
-use slackwater::{Codecs, Combine, Consistency, Error, Reduce, RunSize, Serve, Session, Table, TableSpec, UpdaterSpec};
+use slackwater::policy::{Codecs, Combine, Reduce};
+use slackwater::{Consistency, Error, Keys, RunSize, Serve, Session, Table, TableSpec, UpdaterSpec};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -54,15 +55,15 @@ fn what_codecs_had_still_to_send_arrives_in_a_resumed_run() {
                 break;
             }
             assert!(begin.elapsed() < LIMIT, "no checkpoint comes");
-            drop(tables.by_clock.push_range(0..ROWS, vec![1.0; 2 * ROWS as usize])?);
-            drop(tables.each.push_range(3..7, vec![1.0; 8])?);
+            drop(tables.by_clock.push(&Keys::run(0..ROWS), vec![1.0; 2 * ROWS as usize])?);
+            drop(tables.each.push(&Keys::run(3..7), vec![1.0; 8])?);
             session.clock()?;
             std::thread::sleep(Duration::from_millis(1 + u64::from(session.rank())));
-            tables.by_clock.pull_range(0..1)?.wait()?;
+            tables.by_clock.pull(&Keys::run(0..1))?.wait()?;
         }
         // A worker that leaves sends its residuals: nobody leaves until everybody has looked.
         session.barrier()?;
-        let arrived = tables.by_clock.pull_range(0..ROWS)?.wait()?.values().iter().any(|value| *value != 0.0);
+        let arrived = tables.by_clock.pull(&Keys::run(0..ROWS))?.wait()?.values().iter().any(|value| *value != 0.0);
         if session.rank() == 0 {
             copy(&folder.published().pop().expect("one"), &before_they_left);
         }
@@ -77,8 +78,8 @@ fn what_codecs_had_still_to_send_arrives_in_a_resumed_run() {
         let tables = Tables::of(session)?;
         (0..=SLACK).try_for_each(|_| session.clock())?;
         session.barrier()?;
-        let by_clock = tables.by_clock.pull_range(0..ROWS)?.wait()?.values().to_vec();
-        Ok((by_clock, tables.each.pull_range(0..ROWS)?.wait()?.values().to_vec()))
+        let by_clock = tables.by_clock.pull(&Keys::run(0..ROWS))?.wait()?.values().to_vec();
+        Ok((by_clock, tables.each.pull(&Keys::run(0..ROWS))?.wait()?.values().to_vec()))
     });
     let all = 3.0 * clock as f32;
     for (by_clock, each) in found.expect("a resumed run") {

@@ -1,6 +1,7 @@
 //! Folders for checkpoints, and runs of several processes' worth of threads.
 
-use slackwater::{CheckpointSettings, Connect, Error, ResumeFrom, RunSize, Serve, Session};
+use slackwater::cluster::{CheckpointSettings, ResumeFrom};
+use slackwater::{Connect, Error, RunSize, Serve, Session};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -57,7 +58,7 @@ pub fn run<R: Send>(
     serve: impl FnOnce(&mut Serve),
     work: impl Fn(&Session) -> Result<R, Error> + Sync,
 ) -> Result<Vec<R>, Error> {
-    let coordinator_address = slackwater::free_address().expect("a free port");
+    let coordinator_address = slackwater::cluster::free_address().expect("a free port");
     let connect = Connect { join_limit: Duration::from_secs(20), ..Connect::to(&coordinator_address.to_string()) };
     let mut first = Serve { coordinate: Some(size), ..Serve::new(connect.clone()) };
     serve(&mut first);

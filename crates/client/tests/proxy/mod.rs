@@ -1,7 +1,7 @@
 //! A way between two nodes that breaks at a chosen byte, in either direction.
 
 use net::{SharedStream, call_shared, open_shared};
-use slackwater::SameHost;
+use slackwater::cluster::SameHost;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};

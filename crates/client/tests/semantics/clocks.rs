@@ -1,7 +1,8 @@
 //! What belongs to a clock, and who waits at a barrier.
 
 use crate::{alone, counts, dawdle, done, run};
-use slackwater::{Combine, Consistency, NumberType, Reduce, TableSpec, UpdaterSpec};
+use slackwater::policy::{Combine, NumberType, Reduce};
+use slackwater::{Consistency, Keys, TableSpec, UpdaterSpec};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
@@ -17,11 +18,11 @@ fn a_clock_of_sums_or_means_is_exact_and_alike_for_everybody() {
                 // Worker 2 has nothing to say in odd clocks: a mean divides by the workers all the
                 // same.
                 if session.rank() < 2 || clock.is_multiple_of(2) {
-                    done(table.push_range(0..4, vec![3.0 * f64::from(session.rank() + 1); 4]));
+                    done(table.push(&Keys::run(0..4), vec![3.0 * f64::from(session.rank() + 1); 4]));
                 }
                 dawdle(session.rank(), clock);
                 session.clock().expect("ended");
-                let rows = read!(table.pull_range(0..4));
+                let rows = read!(table.pull(&Keys::run(0..4)));
                 assert_eq!(rows.clock().0, clock + 1, "exactly the clocks below the frontier");
                 seen.push(rows.into_values());
             }
@@ -50,12 +51,12 @@ fn logs_of_threads_meet_at_a_read_or_a_clock() {
                 scope.spawn(move || (0..50).for_each(|_| log.add(&keys, &[1, 1], 1).expect("fits")));
             }
         });
-        let own = read!(table.pull_range(0..8));
+        let own = read!(table.pull(&Keys::run(0..8)));
         assert!(own.values()[1] >= 100, "a read sees the logs: {:?}", own.values());
         let mut log = table.log();
         log.add(&table.keys(&[7]), &[5], 1).expect("fits");
         session.clock().expect("ended");
-        read!(table.pull_range(0..8)).into_values()
+        read!(table.pull(&Keys::run(0..8))).into_values()
     });
     for total in totals {
         assert_eq!(total, [100, 200, 200, 200, 100, 0, 0, 10], "a clock sends the logs");
@@ -68,7 +69,7 @@ fn logs_of_a_table_opened_twice_meet() {
         let open = || session.table::<i64>(TableSpec::dense("t", 1, 1).number(NumberType::I64)).expect("made");
         let (one, two) = (open(), open());
         one.log().add(&one.keys(&[0]), &[5], 1).expect("fits");
-        assert_eq!(read!(two.pull_range(0..1)).values(), [5]);
+        assert_eq!(read!(two.pull(&Keys::run(0..1))).values(), [5]);
     });
 }
 
@@ -113,10 +114,10 @@ fn a_learning_rate_changes_for_the_clocks_from_then_on() {
                 if rate != 1.0 {
                     drop(table.set_rate(rate).expect("sent"));
                 }
-                drop(table.push_range(0..2, vec![4.0; 2]).expect("sent"));
+                drop(table.push(&Keys::run(0..2), vec![4.0; 2]).expect("sent"));
                 session.clock().expect("ended");
                 expected -= 4.0 * rate as f32;
-                assert_eq!(read!(table.pull_range(0..2)).values(), [expected; 2], "{combine:?} at rate {rate}");
+                assert_eq!(read!(table.pull(&Keys::run(0..2))).values(), [expected; 2], "{combine:?} at rate {rate}");
             }
         }
     });
@@ -127,19 +128,19 @@ fn a_table_made_in_the_middle_of_a_run_has_missed_nothing() {
     run(2, 3, |session| {
         let first = session.table::<i64>(counts("first", 3)).expect("made");
         for _ in 0..5 {
-            drop(first.push_range(0..3, vec![1; 3]).expect("sent"));
+            drop(first.push(&Keys::run(0..3), vec![1; 3]).expect("sent"));
             session.clock().expect("ended");
         }
         // The workers get here at clocks of their own.
         let late = session.table::<i64>(counts("late", 3)).expect("made");
         for clock in 5..10 {
-            drop(late.push_range(0..3, vec![1; 3]).expect("sent"));
+            drop(late.push(&Keys::run(0..3), vec![1; 3]).expect("sent"));
             session.clock().expect("ended");
-            let rows = read!(late.pull_range(0..3));
+            let rows = read!(late.pull(&Keys::run(0..3)));
             assert!(rows.values().iter().all(|count| *count >= 3 * (clock - 4)), "{:?} after {clock}", rows.values());
         }
         session.barrier().expect("all done");
-        assert_eq!(read!(late.pull_range(0..3)).values(), [15; 3]);
+        assert_eq!(read!(late.pull(&Keys::run(0..3))).values(), [15; 3]);
     });
 }
 

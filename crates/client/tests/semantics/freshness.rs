@@ -2,7 +2,9 @@
 //! pushes.
 
 use crate::{alone, counts, dawdle, done, run};
-use slackwater::{Combine, Consistency, Reduce, Rows, TableSpec, Traffic, UpdaterSpec, WorkerCounts};
+use slackwater::monitor::{Traffic, WorkerCounts};
+use slackwater::policy::{Combine, Reduce};
+use slackwater::{Consistency, Keys, Rows, TableSpec, UpdaterSpec};
 use std::time::{Duration, Instant};
 
 /// Tells late from never.
@@ -18,8 +20,8 @@ fn no_read_is_further_behind_than_the_slack() {
                 session.table::<i64>(counts("clocks", WORKERS).consistency(Consistency::slack(slack))).expect("made");
             let own = u64::from(session.rank());
             for clock in 0..40u64 {
-                drop(table.push_range(own..own + 1, vec![1]).expect("sent"));
-                let rows = read!(table.pull_range(0..WORKERS));
+                drop(table.push(&Keys::run(own..own + 1), vec![1]).expect("sent"));
+                let rows = read!(table.pull(&Keys::run(0..WORKERS)));
                 assert!(rows.staleness() <= slack, "{} clocks behind with slack {slack}", rows.staleness());
                 assert_eq!(rows.values()[own as usize], clock as i64 + 1, "read my writes");
                 for count in rows.values() {
@@ -129,7 +131,7 @@ fn a_worker_that_never_opens_a_table_does_not_hold_its_frontier() {
         let mut last = 0.0;
         for _ in 0..10 {
             if let Some(table) = &table {
-                last = read!(table.push_pull_range(0..1, vec![1.0])).values()[0];
+                last = read!(table.push_pull(&Keys::run(0..1), vec![1.0])).values()[0];
             }
             session.clock().expect("ended");
         }
@@ -145,8 +147,8 @@ fn a_cache_smaller_than_a_dense_table_answers_right() {
         let table = session.table::<f32>(spec).expect("made");
         for clock in 0..20u64 {
             let first = clock * 23 % 460;
-            let before = read!(table.pull_range(first..first + 30));
-            let after = read!(table.push_pull_range(first..first + 30, vec![1.0; 30]));
+            let before = read!(table.pull(&Keys::run(first..first + 30)));
+            let after = read!(table.push_pull(&Keys::run(first..first + 30), vec![1.0; 30]));
             let grown = before.values().iter().zip(after.values()).all(|(before, after)| after >= &(before + 1.0));
             assert!(grown, "own pushes are read, clock {clock}");
             session.clock().expect("ended");
@@ -164,12 +166,12 @@ fn a_failed_clock_is_told_to_reads_from_the_cache_too() {
                 .cached(4);
             let table = session.table::<f32>(spec).expect("made");
             if session.rank() == 0 {
-                assert!(table.push_range(0..4, vec![f32::NAN; 4]).expect("sent").wait().is_err());
+                assert!(table.push(&Keys::run(0..4), vec![f32::NAN; 4]).expect("sent").wait().is_err());
             }
             (0..3).for_each(|_| session.clock().expect("ended"));
             session.barrier().expect("all clocks are over");
-            let first = read!(table.pull_range(0..4));
-            let again = read!(table.pull_range(0..4));
+            let first = read!(table.pull(&Keys::run(0..4)));
+            let again = read!(table.pull(&Keys::run(0..4)));
             assert_eq!(again.cached_rows(), 4, "eager {eager}");
             let clocks = |rows: &Rows<f32>| rows.failed_clocks().iter().map(|f| f.clock.0).collect::<Vec<_>>();
             assert_eq!((clocks(&first), clocks(&again)), (vec![0], vec![0]), "eager {eager}");

@@ -18,7 +18,8 @@ mod tasks;
 
 use embedded::run;
 use logged::Log;
-use slackwater::{NumberType, RunSize, Session, Table, TableSpec, Ticket};
+use slackwater::policy::NumberType;
+use slackwater::{Keys, RunSize, Session, Table, TableSpec, Ticket};
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -52,7 +53,7 @@ fn nothing_waits_in_silence() {
             std::thread::sleep(Duration::from_millis(3_600));
         }
         session.clock().expect("ended");
-        read!(table.pull_range(0..1));
+        read!(table.pull(&Keys::run(0..1)));
         let times = session.time_breakdown();
         if session.rank() == 0 {
             assert_eq!(times.slowest().map(|(worker, _)| worker.0), Some(2), "{times:?}");
@@ -74,6 +75,6 @@ fn a_closed_session_says_so() {
     let session = Session::embedded(RunSize { servers: 1, workers: 1 }).expect("started").remove(0);
     let table = session.table::<f32>(TableSpec::dense("t", 1, 1)).expect("made");
     session.close().expect("closed");
-    let error = table.push_range(0..1, vec![1.0]).err().expect("refused");
+    let error = table.push(&Keys::run(0..1), vec![1.0]).err().expect("refused");
     assert!(error.to_string().contains("left the run"), "{error}");
 }

@@ -2,10 +2,11 @@
 //! however large it was.
 
 use crate::{alone, done};
-use slackwater::{
-    Combine, Consistency, Keys, Number, Reduce, RunSize, Session, TableSpec, Tickets, UpdateStep, Updater, UpdaterSpec,
-    Updaters, WaitPolicy,
-};
+use slackwater::cluster::WaitPolicy;
+use slackwater::policy::{Combine, Reduce};
+use slackwater::table::PushOptions;
+use slackwater::updaters::{Number, UpdateStep, Updater, Updaters};
+use slackwater::{Consistency, Keys, RunSize, Session, TableSpec, UpdaterSpec};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
@@ -22,12 +23,12 @@ fn kept_memory_may_change_as_soon_as_the_push_returns() {
             let mut values = vec![1.0f32; rows as usize];
             let mut pushes = Vec::new();
             for _ in 0..3 {
-                pushes.push(table.push_range(0..rows, &values).expect("sent"));
+                pushes.push(table.push(&Keys::run(0..rows), &values).expect("sent"));
                 values.fill(f32::NAN);
                 values.fill(1.0);
             }
             pushes.into_iter().for_each(|push| push.wait().expect("every number was finite"));
-            let sums = table.pull_range(0..rows).expect("asked").wait().expect("read");
+            let sums = table.pull(&Keys::run(0..rows)).expect("asked").wait().expect("read");
             assert!(sums.values().iter().all(|sum| *sum == 3.0), "{name}");
         }
     });
@@ -38,7 +39,7 @@ fn time_breakdown_counts_pushes_that_hold_their_caller() {
     alone(|session| {
         let table = session.table::<f32>(TableSpec::dense("large", ROWS[0], 1)).expect("made");
         let before = session.time_breakdown().network;
-        drop(table.push_range(0..ROWS[0], vec![1.0f32; ROWS[0] as usize].as_slice()).expect("sent"));
+        drop(table.push(&Keys::run(0..ROWS[0]), vec![1.0f32; ROWS[0] as usize].as_slice()).expect("sent"));
         assert!(session.time_breakdown().network > before);
     });
 }
@@ -50,7 +51,7 @@ fn kept_memory_that_is_refused_is_told_by_the_ticket() {
         let table = session.table::<f32>(spec).expect("made");
         let mut values = vec![1.0f32; ROWS[0] as usize];
         values[2_000_000] = f32::INFINITY;
-        let ticket = table.push_range(0..ROWS[0], &values).expect("sent");
+        let ticket = table.push(&Keys::run(0..ROWS[0]), &values).expect("sent");
         assert!(ticket.is_done());
         let error = ticket.wait().expect_err("one is not finite");
         assert!(error.to_string().contains("key 2000000"), "{error}");
@@ -59,7 +60,7 @@ fn kept_memory_that_is_refused_is_told_by_the_ticket() {
         assert!(table.push(&keys, short).is_err(), "a number too few");
         session.clock().expect("ended");
         values[2_000_000] = 1.0;
-        done(table.push_after(&keys, &values, 5, &Tickets::none()));
+        done(table.push_opts(&keys, &values, PushOptions { examples: 5, ..PushOptions::default() }));
     });
 }
 
@@ -109,9 +110,9 @@ fn kept_memory_comes_back_from_a_run_that_is_lost_in_the_middle_of_the_push() {
     let table = session.table::<f32>(TableSpec::dense("t", ROWS[1], 1).updater(updater)).expect("made");
     let pushing = std::thread::spawn(move || {
         let mut values = vec![1.0f32; ROWS[1] as usize];
-        let error = table.push_range(0..ROWS[1], &values).err().expect("the run is lost");
+        let error = table.push(&Keys::run(0..ROWS[1]), &values).err().expect("the run is lost");
         values.fill(2.0);
-        let again = table.push_range(0..ROWS[1], &values).err().expect("the run is still lost");
+        let again = table.push(&Keys::run(0..ROWS[1]), &values).err().expect("the run is still lost");
         drop(session);
         (error.to_string(), again.to_string())
     });

@@ -1,28 +1,39 @@
 //! What rows hold: ranges, scans, number types, initial rows and updaters.
 
 use crate::{alone, counts, done, run};
-use slackwater::{Initial, Keys, Number, NumberType, Rows, RunSize, Session, TableSpec, UpdaterSpec, Updaters};
+use slackwater::policy::{Initial, NumberType};
+use slackwater::table::ScanOptions;
+use slackwater::updaters::{Number, Updaters};
+use slackwater::{Keys, Rows, RunSize, Session, TableSpec, UpdaterSpec};
 use std::sync::Arc;
 
 #[test]
 fn ranges_of_dense_and_ordered_tables() {
     alone(|session| {
         let dense = session.table::<i64>(counts("dense", 100)).expect("made");
-        done(dense.push_range(45..55, (45..55).collect::<Vec<_>>()));
-        assert_eq!(read!(dense.pull_range(44..47)).values(), [0, 45, 46], "across shards");
-        assert_eq!(read!(dense.pull_range(0..100)).values().iter().sum::<i64>(), (45..55).sum::<i64>());
-        assert!(read!(dense.pull_range(7..7)).values().is_empty());
+        done(dense.push(&Keys::run(45..55), (45..55).collect::<Vec<_>>()));
+        assert_eq!(read!(dense.pull(&Keys::run(44..47))).values(), [0, 45, 46], "across shards");
+        assert_eq!(read!(dense.pull(&Keys::run(0..100))).values().iter().sum::<i64>(), (45..55).sum::<i64>());
+        assert!(read!(dense.pull(&Keys::run(7..7))).values().is_empty());
         let spec = TableSpec::sparse("ordered", 1).number(NumberType::I64).ordered();
         let ordered = session.table::<i64>(spec).expect("made");
         let half = u64::MAX / 2;
         done(ordered.push(&ordered.keys(&[3, 5, half - 1, half + 2]), vec![30, 50, 60, 70]));
-        let rows = read!(ordered.pull_range(4..u64::MAX));
+        let rows = read!(ordered.scan(4..u64::MAX));
         assert_eq!((rows.ids(), rows.values()), (&[5, half - 1, half + 2][..], &[50, 60, 70][..]));
-        let rows = read!(ordered.pull_range(6..7));
+        let rows = read!(ordered.scan(6..7));
         assert!(rows.ids().is_empty() && rows.values().is_empty());
-        done(ordered.push_range(5..7, vec![1, 2]));
-        let rows = read!(ordered.pull_range(0..10));
+        done(ordered.push(&Keys::run(5..7), vec![1, 2]));
+        let rows = read!(ordered.scan(0..10));
         assert_eq!((rows.ids(), rows.values()), (&[3, 5, 6][..], &[30, 51, 2][..]));
+        assert_eq!(read!(ordered.scan(..=5)).ids(), [3, 5]);
+        assert_eq!(read!(ordered.scan(half..)).ids(), [half + 2]);
+        assert!(read!(ordered.scan(5..5)).ids().is_empty());
+        let with_state = ScanOptions { row_state: true, ..ScanOptions::default() };
+        let rows = read!(ordered.scan_opts(4..6, with_state));
+        assert_eq!((rows.ids(), rows.values()), (&[5][..], &[51][..]));
+        let rows = read!(dense.scan(53..56));
+        assert_eq!((rows.ids(), rows.values()), (&[53, 54, 55][..], &[53, 54, 0][..]));
     });
 }
 
@@ -36,7 +47,7 @@ fn a_scan_of_more_than_a_part_comes_whole() {
         let values: Vec<f64> = (0..ROWS * 4).map(|n| n as f64).collect();
         assert!(values.len() * 8 > 1 << 20);
         done(ordered.push(&ordered.keys(&ids), values.clone()));
-        let rows = read!(ordered.pull_range(0..u64::MAX));
+        let rows = read!(ordered.scan(0..u64::MAX));
         assert!(rows.ids() == ids && rows.values() == values);
         // And the same as a list of keys.
         assert!(read!(ordered.pull(&ordered.keys(&ids))).values() == values);
@@ -77,7 +88,7 @@ fn a_seeded_start_is_the_same_on_any_number_of_servers() {
                 let dense = session.table::<f32>(TableSpec::dense("dense", 500, 3).initial(initial)).expect("made");
                 let spread = read!(sparse.pull(&keys)).into_values();
                 let in_order = read!(ordered.pull(&ordered.keys(&ids))).into_values();
-                let rows = read!(dense.pull_range(0..500)).into_values();
+                let rows = read!(dense.pull(&Keys::run(0..500))).into_values();
                 assert_eq!(in_order, rows, "a function of seed, key and column");
                 for (id, row) in keys.ids().zip(spread.chunks(3)) {
                     assert_eq!(row, &rows[id as usize * 3..][..3], "whatever the placement");
@@ -95,18 +106,19 @@ fn a_seeded_start_is_the_same_on_any_number_of_servers() {
 #[test]
 fn an_updater_of_the_programs_own_runs_on_the_servers() {
     struct Highest;
-    impl slackwater::Updater<f64> for Highest {
+    impl slackwater::updaters::Updater<f64> for Highest {
         fn state(&self, _width: usize) -> usize {
             0
         }
-        fn update(&self, _: &slackwater::UpdateStep, _width: usize, row: &mut [f64], gradient: &[f64]) {
+        fn update(&self, _: &slackwater::updaters::UpdateStep, _width: usize, row: &mut [f64], gradient: &[f64]) {
             row.iter_mut().zip(gradient).for_each(|(highest, value)| *highest = highest.max(*value));
         }
     }
     let mut registry = Updaters::builtin();
     registry.register::<f64>("highest", |_| Box::new(Highest));
     let size = RunSize { servers: 2, workers: 1 };
-    let session = Session::embedded_with(size, registry, slackwater::WaitPolicy::BLOCKING).expect("a run").remove(0);
+    let session =
+        Session::embedded_with(size, registry, slackwater::cluster::WaitPolicy::BLOCKING).expect("a run").remove(0);
     let highest = UpdaterSpec::Custom { name: "highest".into(), settings: vec![] };
     let spec = TableSpec::sparse("highest", 1).number(NumberType::F64).updater(highest);
     let table = session.table::<f64>(spec).expect("made");

@@ -1,7 +1,9 @@
 //! The order of a worker's tasks.
 
 use crate::{alone, counts, run};
-use slackwater::{Consistency, Keys, NumberType, TableSpec, Tickets, UpdaterSpec};
+use slackwater::policy::NumberType;
+use slackwater::table::{PullOptions, PushOptions, ScanOptions};
+use slackwater::{Consistency, Keys, TableSpec, Tickets, UpdaterSpec};
 
 #[test]
 fn a_push_pull_holds_its_own_push_under_any_consistency() {
@@ -10,7 +12,7 @@ fn a_push_pull_holds_its_own_push_under_any_consistency() {
         for rule in rules {
             let table = session.table::<i64>(counts(&rule.to_string(), 6).consistency(rule)).expect("made");
             for time in 1..=5 {
-                assert_eq!(read!(table.push_pull_range(0..6, vec![1; 6])).values(), [time; 6], "{rule}");
+                assert_eq!(read!(table.push_pull(&Keys::run(0..6), vec![1; 6])).values(), [time; 6], "{rule}");
             }
         }
     });
@@ -23,10 +25,10 @@ fn a_push_pull_is_one_task_and_fails_with_its_push() {
             let spec = TableSpec::dense(&consistency.to_string(), 8, 1).consistency(consistency);
             let table = session.table::<f32>(spec).expect("made");
             for round in 1..=20 {
-                let rows = read!(table.push_pull_range(0..8, vec![1.0; 8]));
+                let rows = read!(table.push_pull(&Keys::run(0..8), vec![1.0; 8]));
                 assert_eq!(rows.values(), [round as f32; 8], "{consistency}");
             }
-            let failed = table.push_pull_range(0..8, vec![f32::NAN; 8]).expect("sent").wait();
+            let failed = table.push_pull(&Keys::run(0..8), vec![f32::NAN; 8]).expect("sent").wait();
             assert!(failed.is_err_and(|error| error.to_string().contains("not finite")), "{consistency}");
         }
     });
@@ -41,11 +43,25 @@ fn a_task_runs_after_the_tickets_it_names() {
         };
         let (one, two) = (assign("one"), assign("two"));
         for value in 1..=30 {
-            let first = one.push_range(0..1_000, vec![value; 1_000]).expect("sent");
+            let first = one.push(&Keys::run(0..1_000), vec![value; 1_000]).expect("sent");
             let after = Tickets::none().and(&first);
-            let second = two.push_after(&Keys::run(0..1_000), vec![value; 1_000], 1, &after).expect("sent");
-            let read =
-                one.pull_into(&Keys::run(0..1_000), vec![0; 1_000], &Tickets::none().and(&second)).expect("asked");
+            let second = two
+                .push_opts(
+                    &Keys::run(0..1_000),
+                    vec![value; 1_000],
+                    PushOptions { after: after.clone(), ..PushOptions::default() },
+                )
+                .expect("sent");
+            let read = one
+                .pull_opts(
+                    &Keys::run(0..1_000),
+                    PullOptions {
+                        into: Some(vec![0; 1_000].into()),
+                        after: Tickets::none().and(&second),
+                        ..PullOptions::default()
+                    },
+                )
+                .expect("asked");
             // The last of the three is done, so all are, and in that order.
             assert_eq!(read.wait().expect("read").values(), [value; 1_000]);
             assert!(first.is_done() && second.is_done());
@@ -62,11 +78,14 @@ fn a_scan_runs_after_the_tickets_it_names() {
         if session.rank() == 0 {
             session.clock().expect("ended");
             // This waits for the other worker's clock, which waits for the barrier.
-            let held = bound.pull_range(0..10).expect("asked");
+            let held = bound.pull(&Keys::run(0..10)).expect("asked");
             let after = Tickets::none().and(&held);
-            let scans = [days.pull_range_after(0..9, &after), days.pull_all_after(&after)];
+            let scans = [
+                days.scan_opts(0..9, ScanOptions { after: after.clone(), ..ScanOptions::default() }),
+                days.scan_opts(.., ScanOptions { after: after.clone(), ..ScanOptions::default() }),
+            ];
             // Others that were asked for later are answered.
-            (0..2).for_each(|_| drop(read!(days.pull_all())));
+            (0..2).for_each(|_| drop(read!(days.scan(..))));
             assert!(scans.iter().flatten().all(|scan| !scan.is_done()));
             session.barrier().expect("both are here");
             scans.into_iter().for_each(|scan| drop(read!(scan)));
@@ -86,16 +105,16 @@ fn a_delay_of_nothing_is_sequential_and_a_long_one_loses_nothing() {
             let table = session.table::<i64>(counts(&name, 50).consistency(Consistency::Delay { tau })).expect("made");
             let mut tickets = Vec::new();
             for task in 0..40u64 {
-                tickets.push(table.push_range(0..50, vec![1; 50]).expect("sent"));
+                tickets.push(table.push(&Keys::run(0..50), vec![1; 50]).expect("sent"));
                 if let Some(old) = (task.checked_sub(tau)).and_then(|old| old.checked_sub(1)) {
-                    let rows = read!(table.pull_range(0..1));
+                    let rows = read!(table.pull(&Keys::run(0..1)));
                     // The pull is a task, too, so all before it but τ are acknowledged.
                     assert!(rows.values()[0] > old as i64, "{name}: {:?} after {task} pushes", rows.values());
                 }
             }
             tickets.into_iter().for_each(|ticket| ticket.wait().expect("pushed"));
             session.barrier().expect("all done");
-            assert_eq!(read!(table.pull_range(0..50)).values(), [80; 50], "{name}");
+            assert_eq!(read!(table.pull(&Keys::run(0..50))).values(), [80; 50], "{name}");
         }
     });
 }

@@ -81,7 +81,7 @@ impl MachineInput {
                 | CoordinatorInput::GiveUp(_)
                 | CoordinatorInput::LastCheckpoint(_) => 0,
             },
-            Self::Worker(input) => worker_bytes(input),
+            Self::Worker(input) => input.held_bytes(),
         }
     }
 
@@ -183,38 +183,6 @@ impl Field for Subject {
 
 fn payload_bytes(frame: &Frame) -> usize {
     frame.message.payloads().iter().map(|payload| payload.len()).sum()
-}
-
-fn worker_bytes(input: &WorkerInput) -> usize {
-    match input {
-        WorkerInput::Frame(_, frame) => payload_bytes(frame),
-        WorkerInput::Push(_, _, batch, _) | WorkerInput::PushPull(_, _, batch, _) => {
-            batch.values.bytes.len() + batch.keys.len() * 8
-        }
-        WorkerInput::Pull(_, _, keys, _) | WorkerInput::BeginPush(_, keys, _) => keys.len() * 8,
-        WorkerInput::PushRows(_, part) => part.values.len() + part.rows.len() * 8,
-        WorkerInput::Tick(_)
-        | WorkerInput::Reconnected(..)
-        | WorkerInput::Heartbeat
-        | WorkerInput::MakeTable(_)
-        | WorkerInput::EndPush(_)
-        | WorkerInput::Scan(..)
-        | WorkerInput::SetRows(..)
-        | WorkerInput::PullRowState(..)
-        | WorkerInput::Ask(..)
-        | WorkerInput::Tune(..)
-        | WorkerInput::Limit(..)
-        | WorkerInput::EndClock(_)
-        | WorkerInput::OpenLeases(..)
-        | WorkerInput::AskLeases(..)
-        | WorkerInput::TakeLeases(_)
-        | WorkerInput::EndLeases(_)
-        | WorkerInput::CommitLease(..)
-        | WorkerInput::Barrier
-        | WorkerInput::FlushResiduals(_)
-        | WorkerInput::Leave
-        | WorkerInput::Fail(_) => 0,
-    }
 }
 
 fn plan(input: &mut Reader<'_>) -> Result<Plan, WireError> {

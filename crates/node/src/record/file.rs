@@ -32,7 +32,7 @@ use xxhash_rust::xxh3::Xxh3;
 
 const MAGIC: [u8; 8] = *b"SLKWREC\0";
 /// The version of this format. Files of another version are refused.
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 /// A file is at most this long; what comes after that is not recorded.
 const FILE_BYTES: u64 = 16 << 30;
 /// No entry is longer: a program can hardly push more at once.

@@ -5,12 +5,11 @@ use super::file::Entries;
 use super::{MachineInput, RecordEntry, Recording, RecordingError, Subject, bytes_of};
 use coordinator::Coordinator;
 use shard::Server;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 use std::sync::atomic::Ordering;
-use types::TableId;
 use update::Updaters;
 use wire::{Outbox, Pool};
 use worker::{Worker, WorkerInput, WorkerReply};
@@ -39,8 +38,7 @@ pub struct Replayed {
 enum Machine {
     Server(Box<Server>),
     Coordinator(Box<Coordinator>),
-    /// With the pushes that are being handed over part by part.
-    Worker(Box<Worker>, BTreeMap<worker::TicketId, TableId>),
+    Worker(Box<Worker>),
 }
 
 impl Machine {
@@ -56,7 +54,7 @@ impl Machine {
             }
             Subject::Worker { id, source, plan, clock, barriers, settings } => {
                 let worker = Worker::new(id, source, plan, settings).starting(clock, barriers);
-                Self::Worker(Box::new(worker), BTreeMap::new())
+                Self::Worker(Box::new(worker))
             }
         }
     }
@@ -69,63 +67,17 @@ impl Machine {
                 server.take_images();
             }
             (Self::Coordinator(coordinator), MachineInput::Coordinator(input)) => input.apply(coordinator, out),
-            (Self::Worker(worker, begun), MachineInput::Worker(input)) => feed_worker(worker, begun, input, out),
-            (Self::Server(_) | Self::Coordinator(_) | Self::Worker(..), _) => {
+            (Self::Worker(worker), MachineInput::Worker(input)) => feed_worker(worker, input, out),
+            (Self::Server(_) | Self::Coordinator(_) | Self::Worker(_), _) => {
                 unreachable!("a recording holds inputs of the machine that it begins with")
             }
         }
     }
 }
 
-fn feed_worker(
-    worker: &mut Worker,
-    begun: &mut BTreeMap<worker::TicketId, TableId>,
-    input: WorkerInput,
-    out: &mut Outbox,
-) {
-    let begins = match &input {
-        WorkerInput::BeginPush(table, ..) => Some(*table),
-        // Of what a file says, a worker takes only parts that fit a push that was begun.
-        WorkerInput::PushRows(_, part) => {
-            let row_bytes = worker.spec(part.table).map(types::TableSpec::row_bytes);
-            let bytes = row_bytes.map(|row_bytes| row_bytes.saturating_mul(part.rows.len()));
-            if begun.get(&part.ticket) != Some(&part.table) || bytes != Some(part.values.len()) {
-                return;
-            }
-            None
-        }
-        WorkerInput::EndPush(ticket) => match begun.remove(ticket) {
-            Some(_) => None,
-            None => return,
-        },
-        WorkerInput::Frame(..)
-        | WorkerInput::Tick(_)
-        | WorkerInput::Reconnected(..)
-        | WorkerInput::Heartbeat
-        | WorkerInput::MakeTable(_)
-        | WorkerInput::Push(..)
-        | WorkerInput::Pull(..)
-        | WorkerInput::PushPull(..)
-        | WorkerInput::Scan(..)
-        | WorkerInput::SetRows(..)
-        | WorkerInput::PullRowState(..)
-        | WorkerInput::Ask(..)
-        | WorkerInput::Tune(..)
-        | WorkerInput::Limit(..)
-        | WorkerInput::EndClock(_)
-        | WorkerInput::OpenLeases(..)
-        | WorkerInput::AskLeases(..)
-        | WorkerInput::TakeLeases(_)
-        | WorkerInput::EndLeases(_)
-        | WorkerInput::CommitLease(..)
-        | WorkerInput::Barrier
-        | WorkerInput::FlushResiduals(_)
-        | WorkerInput::Leave
-        | WorkerInput::Fail(_) => None,
-    };
-    // What did not fit then does not fit now, and was said to the program alone.
+/// What did not fit then does not fit now, and was said to the program alone.
+fn feed_worker(worker: &mut Worker, input: WorkerInput, out: &mut Outbox) {
     if let Ok(WorkerReply::Ticket(ticket)) = input.apply(worker, out) {
-        begun.extend(begins.map(|table| (ticket, table)));
         // Nobody asks for what it brings.
         worker.detach(ticket);
     }

@@ -9,7 +9,7 @@ use lease::LeaseId;
 use std::collections::BTreeMap;
 use types::{Key, NumberType, Setting, Source, TableId, TableSpec, Time};
 use wire::{Bits, Keys, Payload};
-use worker::{Batch, PullTarget, TicketId, TicketOutcome, Values, Worker, WorkerInput};
+use worker::{Batch, Op, PullTarget, TicketId, TicketOutcome, Values, Worker, WorkerInput};
 
 /// 4ⁿ is exact in an f64 up to here, and so is the sum of all of them.
 const MOST_MARKS: u32 = 26;
@@ -256,15 +256,14 @@ impl Cluster {
             Action::Scan { table, first, end, last } => {
                 let range = types::PositionRange { first: types::Position(first), last: types::Position(end) };
                 let id = self.actors[worker].tables[&table];
-                let ticket = self.drive_worker(worker, WorkerInput::Scan(now, id, range, Vec::new()));
+                let ticket = self.submit(worker, id, Op::Scan { range, row_state: false }, Vec::new());
                 self.pull_issued(worker, ticket, table, None, Vec::new(), true, last);
             }
             Action::Set { table, keys, rows } => self.set_rows(worker, table, &keys, &rows),
             Action::PullRowState { table, keys, last } => {
                 let keys = self.keys_of(table, &keys);
                 let id = self.actors[worker].tables[&table];
-                let asked = WorkerInput::PullRowState(now, id, Some(keys), Vec::new());
-                if let Some(ticket) = self.drive_worker(worker, asked).map(TicketId) {
+                if let Some(ticket) = self.submit(worker, id, Op::RowState { keys }, Vec::new()) {
                     self.actors[worker].outstanding.insert(ticket, Task::RowState(table, last));
                     self.actors[worker].wait = AwaitedEvent::For(ticket);
                 }
@@ -272,7 +271,7 @@ impl Cluster {
             Action::Ask { table, keys } => {
                 let keys = self.keys_of(table, &keys);
                 let (id, ids) = (self.actors[worker].tables[&table], keys.ids().collect());
-                if let Some(ticket) = self.drive_worker(worker, WorkerInput::Ask(now, id, keys)).map(TicketId) {
+                if let Some(ticket) = self.submit(worker, id, Op::Active { keys }, Vec::new()) {
                     self.actors[worker].outstanding.insert(ticket, Task::Ask(ids, table));
                     self.actors[worker].wait = AwaitedEvent::For(ticket);
                 }
@@ -280,8 +279,8 @@ impl Cluster {
             Action::Tune { table, rate } => {
                 let id = self.actors[worker].tables[&table];
                 let clock = self.actors[worker].worker.clock();
-                let ticket = self.drive_worker(worker, WorkerInput::Tune(now, id, Setting::Rate(rate)));
-                self.actors[worker].outstanding.extend(ticket.map(|ticket| (TicketId(ticket), Task::Tune)));
+                let ticket = self.submit(worker, id, Op::Tune { setting: Setting::Rate(rate) }, Vec::new());
+                self.actors[worker].outstanding.extend(ticket.map(|ticket| (ticket, Task::Tune)));
                 self.note(worker as u32, HistoryEvent::Tuned { table, clock, rate });
             }
             Action::Limit(bandwidth) => {
@@ -306,6 +305,10 @@ impl Cluster {
                 }
             }
         }
+    }
+
+    fn submit(&mut self, worker: usize, table: TableId, op: Op, after: Vec<TicketId>) -> Option<TicketId> {
+        self.drive_worker(worker, WorkerInput::Submit(self.now, table, op, after)).map(TicketId)
     }
 
     fn followed(&self, worker: usize, after: &[usize]) -> (Vec<TicketId>, Vec<TicketId>) {
@@ -354,11 +357,11 @@ impl Cluster {
         let keys = keys.ids().collect();
         let ticket = TicketId(0);
         self.note(worker as u32, HistoryEvent::Pushed { table, clock, ticket, keys, marks, values, after: named });
-        let name = self.drive_worker(worker, WorkerInput::Push(self.now, id, batch, obeyed));
+        let name = self.submit(worker, id, Op::Push { batch }, obeyed);
         if let (Some(name), HistoryEvent::Pushed { ticket, .. }) = (name, &mut self.history.entries[line].event) {
-            *ticket = TicketId(name);
-            self.actors[worker].tasks.push(TicketId(name));
-            self.actors[worker].outstanding.insert(TicketId(name), Task::Push);
+            *ticket = name;
+            self.actors[worker].tasks.push(name);
+            self.actors[worker].outstanding.insert(name, Task::Push);
         }
     }
 
@@ -372,8 +375,7 @@ impl Cluster {
         let bytes = Values { number, bytes: payload(number, &values) };
         let id = self.actors[worker].tables[&table];
         let names = keys.ids().collect();
-        let made = WorkerInput::SetRows(self.now, id, keys, bytes, Vec::new());
-        if let Some(ticket) = self.drive_worker(worker, made).map(TicketId) {
+        if let Some(ticket) = self.submit(worker, id, Op::Set { keys, values: bytes }, Vec::new()) {
             self.actors[worker].tasks.push(ticket);
             self.actors[worker].outstanding.insert(ticket, Task::Push);
             self.note(worker as u32, HistoryEvent::RowsSet { table, ticket, keys: names, values });
@@ -393,7 +395,7 @@ impl Cluster {
         let id = self.actors[worker].tables[&table];
         let (named, obeyed) = self.followed(worker, after);
         let ids: Vec<u64> = keys.ids().collect();
-        let ticket = self.drive_worker(worker, WorkerInput::Pull(self.now, id, keys, obeyed));
+        let ticket = self.submit(worker, id, Op::Pull { keys }, obeyed);
         self.pull_issued(worker, ticket, table, Some(ids), named, wait, last);
     }
 
@@ -401,14 +403,14 @@ impl Cluster {
     fn pull_issued(
         &mut self,
         worker: usize,
-        ticket: Option<u64>,
+        ticket: Option<TicketId>,
         table: TableIndex,
         keys: Option<Vec<u64>>,
         after: Vec<TicketId>,
         wait: bool,
         last: bool,
     ) {
-        let Some(ticket) = ticket.map(TicketId) else { return };
+        let Some(ticket) = ticket else { return };
         let actor = &mut self.actors[worker];
         let clock = actor.worker.clock();
         actor.tasks.push(ticket);

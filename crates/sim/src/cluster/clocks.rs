@@ -123,22 +123,11 @@ impl Cluster {
     }
 
     /// What a worker is told, or its program asks for, at the time that its clock shows.
-    pub(super) fn by_workers_clock(&mut self, worker: usize, input: WorkerInput) -> WorkerInput {
+    pub(super) fn by_workers_clock(&mut self, worker: usize, mut input: WorkerInput) -> WorkerInput {
         let at = self.clocks.show(NodeId::Worker(worker as u32), self.now);
-        match input {
-            WorkerInput::Frame(_, frame) => WorkerInput::Frame(at, frame),
-            WorkerInput::Tick(_) => WorkerInput::Tick(at),
-            WorkerInput::Reconnected(_, node) => WorkerInput::Reconnected(at, node),
-            WorkerInput::Push(_, table, batch, after) => WorkerInput::Push(at, table, batch, after),
-            WorkerInput::Pull(_, table, keys, after) => WorkerInput::Pull(at, table, keys, after),
-            WorkerInput::PushPull(_, table, batch, after) => WorkerInput::PushPull(at, table, batch, after),
-            WorkerInput::Scan(_, table, range, after) => WorkerInput::Scan(at, table, range, after),
-            WorkerInput::Ask(_, table, keys) => WorkerInput::Ask(at, table, keys),
-            WorkerInput::Tune(_, table, setting) => WorkerInput::Tune(at, table, setting),
-            WorkerInput::Limit(_, bandwidth) => WorkerInput::Limit(at, bandwidth),
-            WorkerInput::EndClock(_) => WorkerInput::EndClock(at),
-            WorkerInput::CommitLease(_, lease, work) => WorkerInput::CommitLease(at, lease, work),
-            other => other,
+        if let Some(time) = input.time_mut() {
+            *time = at;
         }
+        input
     }
 }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::Op;
 use crate::testing::{self, TABLE, ones, worker_with_table};
 use types::{Bandwidth, NodeId, Span, TableSpec};
 use wire::{Frame, Message, Push, Refusal, Refused};
@@ -52,7 +53,7 @@ impl Fixture {
 
     fn push(&mut self, lease: LeaseId, rows: Range<u64>, examples: u64, after: &[TicketId]) -> TicketId {
         let batch = Batch { lease: Some(lease), ..ones(Keys::run(rows), 1, examples) };
-        self.worker.push(Time(0), TABLE, batch, after, &mut self.out).expect("fits")
+        self.worker.submit(Time(0), TABLE, Op::Push { batch }, None, after, &mut self.out).expect("fits")
     }
 
     fn said(&mut self) -> Vec<Message> {

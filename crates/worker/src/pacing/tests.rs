@@ -1,7 +1,7 @@
 use super::*;
 use crate::stream::ShardStream;
 use crate::testing::{TABLE, acknowledge, ones, worker_with_table};
-use crate::{PullTarget, TicketId};
+use crate::{Op, TicketId};
 use codec::Formats;
 use types::{Consistency, NodeId, NumberType, PositionRange, ShardId, Span, TableSpec};
 use wire::{Keys, Message};
@@ -133,13 +133,13 @@ fn pushes_and_reads_together_take_the_bandwidth_and_no_more() {
                 let ids: Vec<u64> = (0..400).map(|id| (turn * 2000 + from + id) * 7).collect();
                 Keys::distinct(types::Placement::Spread, &ids)
             };
-            match turn % 4 {
-                0 => worker.push(now, TABLE, ones(keys(0), 1, 1), &[], &mut out),
-                1 => worker.pull(now, TABLE, keys(400), PullTarget::F32(vec![0.0; 400]), &[], &mut out),
-                2 => worker.active(now, TABLE, keys(800), &[], &mut out),
-                _ => worker.scan(now, TABLE, PositionRange::ALL, &[], &mut out),
-            }
-            .expect("fits");
+            let op = match turn % 4 {
+                0 => Op::Push { batch: ones(keys(0), 1, 1) },
+                1 => Op::Pull { keys: keys(400) },
+                2 => Op::Active { keys: keys(800) },
+                _ => Op::Scan { range: PositionRange::ALL, row_state: false },
+            };
+            worker.submit(now, TABLE, op, None, &[], &mut out).expect("fits");
             worker.tick(now, &mut out);
             for frame in out.drain() {
                 let mut bytes = Vec::new();
@@ -157,8 +157,8 @@ fn pushes_and_reads_together_take_the_bandwidth_and_no_more() {
 fn the_pull_of_a_push_pull_goes_when_all_of_its_push_has_gone() {
     let mut worker = worker(TableSpec::dense("t", 2, 8192).consistency(Consistency::Unbounded), 32_768);
     let mut out = Outbox::new();
-    let (keys, target) = (Keys::run(0..2), PullTarget::F32(vec![0.0; 2 * 8192]));
-    let ticket = worker.push_pull(Time(0), TABLE, ones(keys, 8192, 1), target, &[], &mut out).expect("fits");
+    let both = Op::PushPull { batch: ones(Keys::run(0..2), 8192, 1) };
+    let ticket = worker.submit(Time(0), TABLE, both, None, &[], &mut out).expect("fits");
     // (when, which frames go then: parts of the push by number, then the pull by what it follows)
     for (milliseconds, pushes, pulls) in [(1, vec![1], vec![]), (1500, vec![2], vec![]), (3000, vec![], vec![2])] {
         worker.tick(at_ms(milliseconds), &mut out);
@@ -178,7 +178,8 @@ fn a_part_that_waits_tells_of_the_examples_of_its_own_clock() {
     let mut worker = worker(TableSpec::dense("t", 2, 1).consistency(Consistency::slack(3)), 1000);
     let mut out = Outbox::new();
     for (clock, row) in [(0, 0), (1, 1), (2, 0)] {
-        worker.push(Time(0), TABLE, ones(Keys::run(row..row + 1), 1, 10 + clock), &[], &mut out).expect("fits");
+        let push = Op::Push { batch: ones(Keys::run(row..row + 1), 1, 10 + clock) };
+        worker.submit(Time(0), TABLE, push, None, &[], &mut out).expect("fits");
         worker.end_clock(Time(0), &mut out);
     }
     assert_eq!(out.drain().count(), 0, "everything waits");

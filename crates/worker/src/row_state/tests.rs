@@ -1,11 +1,13 @@
 use super::*;
 use crate::testing::{TABLE, worker_with_table};
-use crate::{Batch, PullTarget, ReadRows, TicketFailure, TicketOutcome};
+use crate::{Batch, Op, PullTarget, ReadRows, TableFailure, TicketFailure, TicketOutcome, Values};
 use shard::Server;
 use std::collections::VecDeque;
-use types::{Consistency, Key, NodeId, NumberType, Plan, Reduce, Source, UpdaterSpec};
+use types::{
+    Combine, Consistency, Key, NodeId, NumberType, PART_BYTES, Plan, PositionRange, Reduce, Source, UpdaterSpec,
+};
 use update::{Number, UpdateStep, Updater, Updaters};
-use wire::{Control, Frame, Head, Message, Pool};
+use wire::{Control, Frame, Head, Message, Pool, Refusal};
 
 const SERVER: NodeId = NodeId::Server(0);
 
@@ -70,19 +72,22 @@ impl Pair {
 
     fn push<T: Number>(&mut self, keys: &Keys, values: &[T], examples: u64) -> TicketId {
         let batch = Batch { keys: keys.clone(), values: numbers(values), examples, lease: None };
-        let ticket = self.worker.push(Time(0), TABLE, batch, &[], &mut self.out).expect("fits");
+        let ticket = self.worker.submit(Time(0), TABLE, Op::Push { batch }, None, &[], &mut self.out).expect("fits");
         self.sent();
         ticket
     }
 
     fn set<T: Number>(&mut self, keys: &Keys, values: &[T]) -> Result<TicketId, TableFailure> {
-        let ticket = self.worker.set_rows(Time(0), TABLE, keys.clone(), numbers(values), &[], &mut self.out);
+        let set = Op::Set { keys: keys.clone(), values: numbers(values) };
+        let ticket = self.worker.submit(Time(0), TABLE, set, None, &[], &mut self.out);
         self.sent();
         ticket
     }
 
     fn kept(&mut self, keys: Option<&Keys>) -> Result<ReadRows, Refusal> {
-        let ticket = self.worker.pull_row_state(Time(0), TABLE, keys.cloned(), &[], &mut self.out).expect("fits");
+        let all = Op::Scan { range: PositionRange::ALL, row_state: true };
+        let op = keys.map_or(all, |keys| Op::RowState { keys: keys.clone() });
+        let ticket = self.worker.submit(Time(0), TABLE, op, None, &[], &mut self.out).expect("fits");
         self.sent();
         match self.wait(ticket)? {
             TicketOutcome::Rows(rows) => Ok(rows),
@@ -91,9 +96,8 @@ impl Pair {
     }
 
     fn pull(&mut self, keys: &Keys) -> TicketId {
-        let width = self.worker.spec(TABLE).expect("made").width as usize;
-        let target = PullTarget::F32(vec![0.0; keys.len() * width]);
-        let ticket = self.worker.pull(Time(0), TABLE, keys.clone(), target, &[], &mut self.out).expect("fits");
+        let pull = Op::Pull { keys: keys.clone() };
+        let ticket = self.worker.submit(Time(0), TABLE, pull, None, &[], &mut self.out).expect("fits");
         self.sent();
         ticket
     }
@@ -216,7 +220,8 @@ fn rows_that_do_not_fit_are_refused_before_anything_is_sent() {
     ];
     for (spec, values, expected) in cases {
         let mut pair = Pair::new(spec);
-        let failure = pair.worker.set_rows(Time(0), TABLE, keys.clone(), values, &[], &mut pair.out);
+        let failure =
+            pair.worker.submit(Time(0), TABLE, Op::Set { keys: keys.clone(), values }, None, &[], &mut pair.out);
         assert_eq!(refusal(failure.expect_err("does not fit")), expected);
         assert_eq!(pair.out.drain().count(), 0);
     }

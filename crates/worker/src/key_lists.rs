@@ -26,7 +26,7 @@ pub struct KeyListDictionary {
 
 impl KeyListDictionary {
     /// A list that was chosen from another goes as that one and bits.
-    pub(super) fn put(&mut self, keys: &Keys, out: &mut Vec<u8>) {
+    pub(crate) fn put(&mut self, keys: &Keys, out: &mut Vec<u8>) {
         let Some((from, bits)) = keys.chosen_from() else { return self.put_plain(keys, out) };
         CHOSEN.put(out);
         self.put_plain(from, out);
@@ -49,7 +49,7 @@ impl KeyListDictionary {
         }
     }
 
-    pub(super) fn get(&mut self, input: &mut Reader<'_>) -> Result<Keys, WireError> {
+    pub(crate) fn get(&mut self, input: &mut Reader<'_>) -> Result<Keys, WireError> {
         match u8::get(input)? {
             CHOSEN => {
                 let tag = u8::get(input)?;

@@ -1,0 +1,161 @@
+//! How a push, a pull or a scan is made, where the usual way is not the right one: one struct with
+//! a `Default` for each.
+
+use super::TargetNumber;
+use crate::Tickets;
+use crate::data_leases::DataLease;
+use worker::{PullBuffer, PullTarget};
+
+/// How a push is made: see [`Table::push_opts`](crate::Table::push_opts).
+///
+/// ```
+/// use slackwater::table::PushOptions;
+///
+/// let options = PushOptions { examples: 32, ..PushOptions::default() };
+/// assert!(options.examples == 32 && options.lease.is_none());
+/// ```
+#[derive(Clone, Debug)]
+pub struct PushOptions<'a> {
+    /// How many examples the values were computed from: 1 unless set.
+    pub examples: u64,
+    /// The data lease that the values were learnt from. However often the lease is learnt from,
+    /// should a worker be lost with it, each of its pushes counts once. For that every run of a
+    /// lease has to push the same keys in the same order, for each table: see
+    /// [`DataLeases`](crate::data_leases::DataLeases).
+    pub lease: Option<&'a DataLease>,
+    /// Tickets that must be done before it is sent: none unless set.
+    pub after: Tickets,
+}
+
+impl Default for PushOptions<'_> {
+    fn default() -> Self {
+        Self { examples: 1, lease: None, after: Tickets::none() }
+    }
+}
+
+/// How a pull is made: see [`Table::pull_opts`](crate::Table::pull_opts).
+///
+/// ```
+/// use slackwater::table::PullOptions;
+///
+/// let options = PullOptions { into: Some(vec![0f32; 6].into()), ..PullOptions::default() };
+/// assert!(!options.row_state);
+/// ```
+#[derive(Debug)]
+pub struct PullOptions<T> {
+    /// Memory of the caller's, with room for exactly the rows. The table makes its own unless set.
+    pub into: Option<PullInto<T>>,
+    /// Tickets that must be done before it is sent: none unless set.
+    pub after: Tickets,
+    /// Whether rows come as shards keep them: each its weights followed by its updater's state, to
+    /// be set again with [`Table::set`](crate::Table::set). No cache answers such a pull, no codec
+    /// encodes it, and it takes no memory of the caller's.
+    pub row_state: bool,
+}
+
+impl<T> Default for PullOptions<T> {
+    fn default() -> Self {
+        Self { into: None, after: Tickets::none(), row_state: false }
+    }
+}
+
+/// How a push_pull is made: see [`Table::push_pull_opts`](crate::Table::push_pull_opts).
+///
+/// ```
+/// use slackwater::table::PushPullOptions;
+///
+/// let options = PushPullOptions { examples: 32, ..PushPullOptions::<f32>::default() };
+/// assert!(options.examples == 32 && options.into.is_none());
+/// ```
+#[derive(Debug)]
+pub struct PushPullOptions<T> {
+    /// How many examples the values were computed from: 1 unless set.
+    pub examples: u64,
+    /// Memory of the caller's, with room for exactly the rows. The table makes its own unless set.
+    pub into: Option<PullInto<T>>,
+    /// Tickets that must be done before it is sent: none unless set.
+    pub after: Tickets,
+}
+
+impl<T> Default for PushPullOptions<T> {
+    fn default() -> Self {
+        Self { examples: 1, into: None, after: Tickets::none() }
+    }
+}
+
+/// How rows are set: see [`Table::set_opts`](crate::Table::set_opts).
+///
+/// ```
+/// use slackwater::Tickets;
+/// use slackwater::table::SetOptions;
+///
+/// let at_once = SetOptions { after: Tickets::none() };    // as `SetOptions::default()`
+/// # drop(at_once);
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct SetOptions {
+    /// Tickets that must be done before it is sent: none unless set.
+    pub after: Tickets,
+}
+
+/// How a scan is made: see [`Table::scan_opts`](crate::Table::scan_opts).
+///
+/// ```
+/// use slackwater::table::ScanOptions;
+///
+/// let options = ScanOptions { row_state: true, ..ScanOptions::default() };
+/// # drop(options);
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct ScanOptions {
+    /// Tickets that must be done before it is sent: none unless set.
+    pub after: Tickets,
+    /// Whether rows come as shards keep them: see [`PullOptions::row_state`].
+    pub row_state: bool,
+}
+
+/// Memory of the caller's that a pull writes its rows to.
+///
+/// ```
+/// use slackwater::table::{PullBuffer, PullInto};
+///
+/// /// Memory that another language has made, and keeps.
+/// struct Foreign(&'static mut [u8]);
+/// impl PullBuffer for Foreign {
+///     fn bytes_mut(&mut self) -> &mut [u8] { self.0 }
+/// }
+///
+/// let vector: PullInto<f32> = vec![0.0; 2].into();
+/// let foreign: PullInto<f32> = PullInto::Buffer(Box::new(Foreign(Box::leak(vec![0; 8].into_boxed_slice()))));
+/// # drop((vector, foreign));
+/// ```
+#[derive(Debug)]
+pub enum PullInto<T> {
+    /// A vector, which [`Rows::into_values`](crate::Rows::into_values) gives back.
+    Vector(Vec<T>),
+    /// Memory that is no vector, such as an array of another language: rows are written in place,
+    /// and [`Rows::values`](crate::Rows::values) is empty. It is dropped when the ticket is done,
+    /// or when nobody can write to it any more.
+    Buffer(Box<dyn PullBuffer>),
+}
+
+impl<T> From<Vec<T>> for PullInto<T> {
+    fn from(values: Vec<T>) -> Self {
+        Self::Vector(values)
+    }
+}
+
+impl<T> From<Box<dyn PullBuffer>> for PullInto<T> {
+    fn from(buffer: Box<dyn PullBuffer>) -> Self {
+        Self::Buffer(buffer)
+    }
+}
+
+impl<T: TargetNumber> PullInto<T> {
+    pub(super) fn target(self) -> PullTarget {
+        match self {
+            Self::Vector(values) => T::to_target(values),
+            Self::Buffer(buffer) => PullTarget::Buffer(T::TYPE, buffer),
+        }
+    }
+}
