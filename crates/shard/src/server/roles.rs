@@ -1,5 +1,5 @@
-//! Which shards a server is the head of, and which of those wait. A new head answers only when every
-//! server has adopted the plan: the head before it may not have heard that it is replaced.
+//! Which shards a server is the head of, and which of those wait. A new head answers only when
+//! every server has adopted the plan: the head before it may not have heard that it is replaced.
 
 use std::collections::BTreeSet;
 use types::{ShardId, TableId};
