@@ -75,7 +75,16 @@ impl<T: TargetNumber> Table<T> {
             // Refreshes that have arrived must not wait in a queue while the cache says no.
             self.shared.driver.catch_up();
         }
+        let into = into.or_else(|| self.room_for(keys));
         self.submit(Op::Pull { keys: keys.clone() }, into.map(PullInto::target), &after)
+    }
+
+    /// Memory for the rows of `keys`, made before the worker's machine is locked for a call. None
+    /// where there is not so much: the worker then refuses the read, and says why.
+    pub(super) fn room_for(&self, keys: &Keys) -> Option<PullInto<T>> {
+        let count = keys.len().saturating_mul(self.spec.width as usize);
+        Vec::<T>::new().try_reserve_exact(count).ok()?;
+        Some(vec![T::ZERO; count].into())
     }
 
     /// Pulls the rows that a dense or ordered table has in a range of ids, or every row that any

@@ -201,6 +201,7 @@ impl<T: TargetNumber> Table<T> {
         let PushPullOptions { examples, into, after } = options;
         self.absorb_logs()?;
         let batch = Batch { keys: keys.clone(), values: self.owned(values.into()), examples, lease: None };
+        let into = into.or_else(|| self.room_for(keys));
         self.submit(Op::PushPull { batch }, into.map(PullInto::target), &after)
     }
 }
