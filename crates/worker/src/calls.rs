@@ -4,7 +4,7 @@
 use super::pacing::{Pacer, send};
 use super::stream::{ShardStream, StreamMessage};
 use super::{TableFailure, Worker};
-use types::{NodeId, OPEN_READS, TableId, TableSpec, Time, UNACKNOWLEDGED_ITEMS};
+use types::{NodeId, TableId, TableSpec, Time, UNACKNOWLEDGED_ITEMS};
 use wire::{Control, Head, Outbox, Refusal};
 
 impl Worker {
@@ -92,7 +92,7 @@ impl Worker {
     /// open waits for one of them first.
     #[must_use]
     pub fn may_read(&self) -> bool {
-        self.open_reads < OPEN_READS
+        self.tickets.may_read()
     }
 
     /// Tells the coordinator that it lives.

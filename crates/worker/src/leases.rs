@@ -9,7 +9,7 @@
 //! end of a clock, which another run may have elsewhere.
 
 use super::stream::StreamMessage;
-use super::ticket::PendingTicket;
+use super::tickets::TicketPurpose;
 use super::{Batch, Notice, PART_COST, TableFailure, TicketId, Worker};
 use codec::Formats;
 use lease::{LeaseId, WorkReport};
@@ -237,12 +237,9 @@ impl Worker {
         }
         progress.commit = Some(Commit { clock: self.clock, work, sent: false });
         for (table, shard, id, examples) in last {
-            self.tickets += 1;
-            let ticket = TicketId(self.tickets);
-            let (failure, read, reads, place) = (None, None, false, None);
-            let pending = PendingTicket { parts: 1, failure, read, table, reads, place, lease: Some(lease) };
-            self.pending.insert(ticket, pending);
-            self.detached.insert(ticket);
+            let purpose = TicketPurpose { lease: Some(lease), ..TicketPurpose::of(table) };
+            let ticket = self.tickets.open(purpose, 1);
+            self.tickets.detach(ticket);
             self.leases.began(lease);
             let keys = Keys::run(0..0).slice(0..0);
             let (values, formats) = (Payload::EMPTY, Formats::default());
@@ -382,7 +379,7 @@ impl Worker {
 
     /// A part made for a lease was pushed before, in this clock.
     pub(crate) fn already_held(&mut self, ticket: TicketId, clock: Clock) {
-        let lease = self.pending.get(&ticket).and_then(|pending| pending.lease);
+        let lease = self.tickets.purpose(ticket).and_then(|purpose| purpose.lease);
         if let Some(progress) = lease.and_then(|lease| self.leases.in_progress.get_mut(&lease)) {
             progress.counts_in = progress.counts_in.max(clock);
         }

@@ -25,6 +25,7 @@ mod queue;
 mod reads;
 mod receive;
 mod recorded;
+mod requests;
 mod residuals;
 mod row_state;
 mod stream;
@@ -32,6 +33,7 @@ mod table;
 #[cfg(test)]
 mod testing;
 mod ticket;
+mod tickets;
 mod worker;
 
 pub use batch::{Batch, Values};

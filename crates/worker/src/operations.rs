@@ -7,10 +7,10 @@ use super::pacing::send;
 use super::queue::WaitsFor;
 use super::stream::StreamMessage;
 use super::table::Table;
-use super::ticket::PendingTicket;
+use super::tickets::{ClosedTicket, TicketPurpose};
 use super::{Op, PART_COST, PullTarget, TableFailure, TicketId, Worker};
 use types::{Clock, Combine, Consistency, HELD_CLOCKS, Setting, TableId, TableSpec, Time};
-use wire::Outbox;
+use wire::{Outbox, Refusal};
 
 /// An operation that waits.
 pub(crate) struct QueuedOperation {
@@ -59,8 +59,6 @@ impl Worker {
         let lease = op.lease();
         lease.map_or(Ok(()), |lease| self.check_lease(lease))?;
         let leased_parts = op.batch().map(|batch| self.number_leased_parts(table, batch)).unwrap_or_default();
-        self.tickets += 1;
-        let ticket = TicketId(self.tickets);
         let access = op.access();
         let place = self
             .tables
@@ -72,10 +70,7 @@ impl Worker {
                 table.unfinished.insert(table.operations);
                 table.operations
             });
-        let reads = access.reads();
-        self.open_reads += usize::from(reads);
-        let pending = PendingTicket { parts: 0, failure: None, read: None, table, reads, place, lease };
-        self.pending.insert(ticket, pending);
+        let ticket = self.tickets.open(TicketPurpose { table, reads: access.reads(), place, lease }, 0);
         let (after, own, follows) = (after.to_vec(), false, None);
         self.start_or_queue(now, QueuedOperation { ticket, table, op, target, leased_parts, own, after, follows }, out);
         if self.pacer.is_some() {
@@ -134,7 +129,7 @@ impl Worker {
     /// again.
     fn what_it_waits_for(&self, queued: &mut QueuedOperation) -> Option<WaitsFor> {
         while let Some(after) = queued.after.last() {
-            if self.pending.contains_key(after) {
+            if !self.tickets.is_finished(*after) {
                 return Some(WaitsFor::Ticket(*after));
             }
             queued.after.pop();
@@ -149,7 +144,7 @@ impl Worker {
                 Some(WaitsFor::OwnPushes)
             }
             (Consistency::Delay { tau }, _) => {
-                let place = self.pending.get(&queued.ticket).and_then(|pending| pending.place);
+                let place = self.tickets.purpose(queued.ticket).and_then(|purpose| purpose.place);
                 place.filter(|place| *place > self.reached(queued.table, tau)).map(WaitsFor::Delay)
             }
             _ => None,
@@ -177,15 +172,27 @@ impl Worker {
         oldest.map_or(u64::MAX, |oldest| oldest.saturating_add(tau))
     }
 
-    /// A ticket is finished: operations that waited for it may start.
-    pub(crate) fn release(&mut self, ticket: TicketId, table: TableId, place: Option<u64>) {
+    /// A part of a ticket is done, or refused.
+    pub(crate) fn part_done(&mut self, ticket: TicketId, refusal: Option<Refusal>) {
+        let closed = self.tickets.part_done(ticket, refusal);
+        self.closed(closed);
+    }
+
+    /// A ticket may be closed: then operations that waited for it may start, and its lease has one
+    /// push less to wait for.
+    fn closed(&mut self, closed: Option<ClosedTicket>) {
+        let Some(ClosedTicket { ticket, purpose, staleness }) = closed else { return };
         self.queue.finished(ticket);
-        let Some(place) = place else { return };
-        if let Some(table) = self.tables.get_mut(&table) {
-            table.unfinished.remove(&place);
+        purpose.lease.into_iter().for_each(|lease| self.leases.finished(lease));
+        if let Some(staleness) = staleness {
+            let most = self.counts.staleness.len() - 1;
+            self.counts.staleness[most.min(staleness as usize)] += 1;
         }
-        if let Some(Consistency::Delay { tau }) = self.spec(table).map(|spec| spec.consistency) {
-            self.queue.reached(table, self.reached(table, tau));
+        let Some(place) = purpose.place else { return };
+        let Some(table) = self.tables.get_mut(&purpose.table) else { return };
+        table.unfinished.remove(&place);
+        if let Consistency::Delay { tau } = table.spec.consistency {
+            self.queue.reached(purpose.table, self.reached(purpose.table, tau));
         }
     }
 
@@ -210,9 +217,7 @@ impl Worker {
                 self.start_push(now, ticket, table, &batch, leased_parts, out);
                 // The pull may have to wait for parts of the push to be sent. Until it starts, it
                 // counts as a part of the ticket.
-                if let Some(pending) = self.pending.get_mut(&ticket) {
-                    pending.parts += 1;
-                }
+                self.tickets.add_parts(ticket, 1);
                 let op = Op::Pull { keys: batch.keys };
                 let (leased_parts, own, after, follows) = (Vec::new(), true, Vec::new(), None);
                 let pull = QueuedOperation { ticket, table, op, target, leased_parts, own, after, follows };
@@ -224,9 +229,8 @@ impl Worker {
             Op::Active { keys } => self.start_active(now, ticket, table, &keys, out),
             Op::Tune { setting } => self.start_tune(now, ticket, table, setting, out),
         }
-        if self.pending.get(&ticket).is_some_and(|pending| pending.parts == 0) {
-            self.complete(ticket);
-        }
+        let closed = self.tickets.close_if_done(ticket);
+        self.closed(closed);
     }
 
     fn start_tune(&mut self, now: Time, ticket: TicketId, id: TableId, setting: Setting, out: &mut Outbox) {
@@ -237,8 +241,6 @@ impl Worker {
             stream.touch(now);
             send(&mut self.pacer, stream.append(head, StreamMessage::Tune { ticket, at, setting }), out);
         }
-        if let Some(pending) = self.pending.get_mut(&ticket) {
-            pending.parts = table.streams.len();
-        }
+        self.tickets.add_parts(ticket, table.streams.len());
     }
 }

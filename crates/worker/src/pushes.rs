@@ -5,7 +5,7 @@ use super::op::check_keys;
 use super::pacing::{PACED_BYTES, PacedPart};
 use super::push_codec::EncodedPart;
 use super::stream::{ShardStream, StreamMessage, frame_bytes};
-use super::ticket::PendingTicket;
+use super::tickets::TicketPurpose;
 use super::{Batch, PART_COST, RowsOfPush, TableFailure, TicketId, Worker};
 use codec::Formats;
 use std::ops::Range;
@@ -84,11 +84,8 @@ impl Worker {
         if delayed || !self.tables.get(&table).is_some_and(|table| self.may_push(table)) {
             return Ok(None);
         }
-        self.tickets += 1;
-        let ticket = TicketId(self.tickets);
+        let ticket = self.tickets.open(TicketPurpose::of(table), 1);
         self.begun.push((ticket, table));
-        let (failure, read, reads, place, lease) = (None, None, false, None, None);
-        self.pending.insert(ticket, PendingTicket { parts: 1, failure, read, table, reads, place, lease });
         if let Some(table) = self.tables.get_mut(&table) {
             table.streams.iter_mut().for_each(|stream| stream.untold = stream.untold.saturating_add(examples));
         }
@@ -155,9 +152,7 @@ impl Worker {
         let message = StreamMessage::Push { ticket, keys, values, formats, plain, writes };
         self.unacknowledged_bytes += message.held_bytes() + PART_COST;
         self.counts.parts += 1;
-        if let Some(pending) = self.pending.get_mut(&ticket) {
-            pending.parts += 1;
-        }
+        self.tickets.add_parts(ticket, 1);
         self.send_push(now, id, shard, message, examples, significance, out);
     }
 

@@ -71,10 +71,7 @@ impl Worker {
         let mut requests = ReadRequests { now, head, ticket, reader, last: &mut self.requests, parts: 0, out };
         let read = request(table, &mut requests);
         let parts = requests.parts;
-        if let Some(pending) = self.pending.get_mut(&ticket) {
-            pending.parts += parts;
-            pending.read = Some(read);
-        }
+        self.tickets.collect(ticket, parts, read);
     }
 
     #[expect(clippy::too_many_arguments, reason = "a read is named by its ticket, its rows and where they go")]

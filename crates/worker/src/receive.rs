@@ -11,7 +11,7 @@ use crate::stream::{ShardStream, StreamMessage};
 use crate::{Notice, PART_COST, Worker, WorkerCounts};
 use std::collections::BTreeSet;
 use types::{Clock, NodeId, TableId, Time};
-use wire::{Control, Frame, Message, Outbox, Refusal, ResendReason, Signature};
+use wire::{Frame, Message, Outbox, Refusal, ResendReason, Signature};
 
 impl Worker {
     /// Takes a frame that arrived.
@@ -144,12 +144,7 @@ impl Worker {
     }
 
     fn ask_again(&self, out: &mut Outbox) {
-        for spec in self.asked.values() {
-            self.control(Control::MakeTable { spec: spec.clone() }, out);
-        }
-        if self.barrier > self.barrier_passed {
-            self.control(Control::Barrier { number: self.barrier }, out);
-        }
+        self.asked.unanswered().for_each(|request| self.control(request, out));
         self.ask_leases_again(out);
     }
 
@@ -157,8 +152,7 @@ impl Worker {
     pub fn tick(&mut self, now: Time, out: &mut Outbox) {
         self.proceed(now, out);
         let Some(after) = self.settings.resend_after else { return };
-        if now.since(self.asked_control) >= after {
-            self.asked_control = now;
+        if self.asked.is_due(now, after) {
             self.ask_again(out);
         }
         let overdue: BTreeSet<NodeId> = self

@@ -1,6 +1,5 @@
 //! Futures of a worker: tickets, what is pending for each, and what it finishes with.
 
-use lease::LeaseId;
 use types::{Clock, NumberType, WorkerId};
 use wire::{Bits, FailedClock, Pulled, Refusal};
 
@@ -128,20 +127,6 @@ pub enum TicketOutcome {
 pub struct TicketFailure {
     /// What was wrong with the first refused part.
     pub refusal: Refusal,
-}
-
-/// A push or pull under way.
-pub(crate) struct PendingTicket {
-    pub parts: usize,
-    pub failure: Option<TicketFailure>,
-    pub read: Option<PartialRead>,
-    pub table: types::TableId,
-    /// Whether it is to bring rows.
-    pub reads: bool,
-    /// For a table with a delay: its place among the table's operations.
-    pub place: Option<u64>,
-    /// The data lease that it is made for.
-    pub lease: Option<LeaseId>,
 }
 
 /// What a read has brought so far.

@@ -6,14 +6,16 @@ use crate::leases::DataLeases;
 use crate::link_rate::{LinkRate, TransferCost};
 use crate::pacing::Pacer;
 use crate::queue::Queue;
+use crate::requests::CoordinatorRequests;
 use crate::residuals::CheckpointRequest;
 use crate::stream::{ShardStream, StreamMessage};
 use crate::table::Table;
-use crate::ticket::{Notice, PendingTicket, TicketFailure, TicketId, TicketOutcome};
+use crate::ticket::{Notice, TicketFailure, TicketId, TicketOutcome};
+use crate::tickets::Tickets;
 use codec::{Meter, PayloadDecoder, Stopwatch};
-use std::collections::{BTreeMap, BTreeSet};
-use types::{Clock, NodeId, Plan, Source, Span, TableId, TableSpec, Time, WorkerId};
-use wire::{Control, Frame, Head, Leader, Message, Outbox, Refusal};
+use std::collections::BTreeMap;
+use types::{Clock, NodeId, Plan, Source, Span, TableId, TableSpec, WorkerId};
+use wire::{Control, Frame, Head, Leader, Message, Outbox};
 
 /// How a worker behaves.
 #[derive(Clone, Copy, Debug, Default)]
@@ -92,28 +94,18 @@ pub struct Worker {
     pub(crate) since: Clock,
     pub(crate) clock: Clock,
     pub(crate) tables: BTreeMap<TableId, Table>,
-    /// Tables asked for and not made yet.
-    pub(crate) asked: BTreeMap<String, TableSpec>,
-    pub(crate) made: BTreeMap<String, Result<TableId, String>>,
-    pub(crate) tickets: u64,
+    /// What was asked of the coordinator.
+    pub(crate) asked: CoordinatorRequests,
+    pub(crate) tickets: Tickets,
+    /// The number of the last read that was sent.
     pub(crate) requests: u64,
-    pub(crate) pending: BTreeMap<TicketId, PendingTicket>,
-    pub(crate) finished: BTreeMap<TicketId, Result<TicketOutcome, (TableId, TicketFailure)>>,
-    /// Tickets that the program will not take.
-    pub(crate) detached: BTreeSet<TicketId>,
-    pub(crate) unreported: Vec<(TableId, TicketFailure)>,
     pub(crate) queue: Queue,
     /// Pushes that are being handed over part by part, and their tables: a clock must not end in
     /// the middle of one.
     pub(crate) begun: Vec<(TicketId, TableId)>,
     pub(crate) unacknowledged_bytes: usize,
-    /// Operations that read and are not finished.
-    pub(crate) open_reads: usize,
     pub(crate) left: bool,
-    pub(crate) barrier: u64,
-    pub(crate) barrier_passed: u64,
     pub(crate) leader: Leader,
-    pub(crate) asked_control: Time,
     pub(crate) notices: Vec<Notice>,
     pub(crate) rate: LinkRate,
     /// Where bandwidth is bounded.
@@ -137,23 +129,14 @@ impl Worker {
             since: Clock(0),
             clock: Clock(0),
             tables: BTreeMap::new(),
-            asked: BTreeMap::new(),
-            made: BTreeMap::new(),
-            tickets: 0,
+            asked: CoordinatorRequests::default(),
+            tickets: Tickets::default(),
             requests: 0,
-            pending: BTreeMap::new(),
-            finished: BTreeMap::new(),
-            detached: BTreeSet::new(),
-            unreported: Vec::new(),
             queue: Queue::default(),
             begun: Vec::new(),
             unacknowledged_bytes: 0,
-            open_reads: 0,
             left: false,
-            barrier: 0,
-            barrier_passed: 0,
             leader: Leader::default(),
-            asked_control: Time(0),
             notices: Vec::new(),
             rate: LinkRate::default(),
             pacer: None,
@@ -168,7 +151,7 @@ impl Worker {
     #[must_use]
     pub fn starting(mut self, clock: Clock, barriers: u64) -> Self {
         (self.since, self.clock) = (clock, clock);
-        (self.barrier, self.barrier_passed) = (barriers, barriers);
+        self.asked = CoordinatorRequests::after_barriers(barriers);
         self
     }
 
@@ -210,15 +193,14 @@ impl Worker {
 
     /// Asks for a table. [`Worker::table`] tells when it is there.
     pub fn make_table(&mut self, spec: TableSpec, out: &mut Outbox) {
-        self.made.remove(&spec.name);
-        self.control(Control::MakeTable { spec: spec.clone() }, out);
-        self.asked.insert(spec.name.clone(), spec);
+        let asked = self.asked.table(spec);
+        self.control(asked, out);
     }
 
     /// The table asked for by that name, once the coordinator has answered.
     #[must_use]
     pub fn table(&self, name: &str) -> Option<&Result<TableId, String>> {
-        self.made.get(name)
+        self.asked.answer(name)
     }
 
     /// The spec of a table that was made.
@@ -296,85 +278,40 @@ impl Worker {
 
     /// Stands at the next barrier; [`Worker::barrier_passed`] tells when everybody does.
     pub fn barrier(&mut self, out: &mut Outbox) -> u64 {
-        self.barrier = self.barrier.saturating_add(1);
-        self.control(Control::Barrier { number: self.barrier }, out);
-        self.barrier
+        let asked = self.asked.barrier();
+        self.control(asked, out);
+        self.asked.last_barrier()
     }
 
     /// Whether everybody has reached that barrier.
     #[must_use]
     pub fn barrier_passed(&self, number: u64) -> bool {
-        self.barrier_passed >= number
+        self.asked.has_passed(number)
     }
 
     /// What a ticket brought, once it is finished. Asking again gives nothing.
     pub fn take(&mut self, ticket: TicketId) -> Option<Result<TicketOutcome, (TableId, TicketFailure)>> {
-        self.finished.remove(&ticket)
+        self.tickets.take(ticket)
     }
 
     /// Whether a ticket is finished, taken or not.
     #[must_use]
     pub fn is_finished(&self, ticket: TicketId) -> bool {
-        !self.pending.contains_key(&ticket)
+        self.tickets.is_finished(ticket)
     }
 
     /// The program will not take this ticket. If it fails, [`Worker::take_unreported`] tells.
     pub fn detach(&mut self, ticket: TicketId) {
-        match self.finished.remove(&ticket) {
-            Some(Err(failure)) => self.unreported.push(failure),
-            Some(Ok(_)) => {}
-            None if self.pending.contains_key(&ticket) => {
-                self.detached.insert(ticket);
-            }
-            None => {}
-        }
+        self.tickets.detach(ticket);
     }
 
     /// Failures of detached tickets.
     pub fn take_unreported(&mut self) -> Vec<(TableId, TicketFailure)> {
-        std::mem::take(&mut self.unreported)
+        self.tickets.take_unreported()
     }
 
     /// Who is waited for, as shards and the coordinator have said since the last time.
     pub fn take_notices(&mut self) -> Vec<Notice> {
         std::mem::take(&mut self.notices)
-    }
-
-    pub(crate) fn part_done(&mut self, ticket: TicketId, refusal: Option<Refusal>) {
-        let Some(pending) = self.pending.get_mut(&ticket) else { return };
-        pending.parts -= 1;
-        if let Some(refusal) = refusal {
-            pending.failure.get_or_insert(TicketFailure { refusal });
-        }
-        if pending.parts == 0 {
-            self.complete(ticket);
-        }
-    }
-
-    pub(crate) fn complete(&mut self, ticket: TicketId) {
-        let Some(pending) = self.pending.remove(&ticket) else { return };
-        self.release(ticket, pending.table, pending.place);
-        pending.lease.into_iter().for_each(|lease| self.leases.finished(lease));
-        self.open_reads -= usize::from(pending.reads);
-        let result = match (pending.failure, pending.read) {
-            (Some(failure), _) => Err((pending.table, failure)),
-            (None, None) => Ok(TicketOutcome::Done),
-            (None, Some(read)) => {
-                let mut rows = read.finish();
-                if rows.clock == Clock(u64::MAX) {
-                    rows.clock = rows.reader;
-                }
-                let behind = rows.reader.0.saturating_sub(rows.clock.0).min(15);
-                self.counts.staleness[behind as usize] += 1;
-                Ok(TicketOutcome::Rows(rows))
-            }
-        };
-        if self.detached.remove(&ticket) {
-            if let Err(failure) = result {
-                self.unreported.push(failure);
-            }
-        } else {
-            self.finished.insert(ticket, result);
-        }
     }
 }

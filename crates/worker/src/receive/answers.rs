@@ -43,7 +43,7 @@ impl Worker {
             Wants::Values => Some(row_bytes).filter(|row_bytes| pulled.values.len() == rows * row_bytes),
             Wants::Active => Some(0).filter(|_| active::is_whole(reading.keys.slice(), pulled)),
             Wants::RowState => {
-                let read = self.pending.get(&reading.ticket).and_then(|pending| pending.read.as_ref());
+                let read = self.tickets.read_mut(reading.ticket);
                 row_state::row_bytes(&table.spec, &reading.keys, read.map_or(0, |read| read.row_bytes), pulled)
             }
         };
@@ -69,7 +69,7 @@ impl Worker {
                 received_rows(stream, waiting, head.clock, keys, &pulled.values, pulled.contains, table.spec.combine);
             cache.store(&received, pulled.sequence);
         }
-        if let Some(read) = self.pending.get_mut(&reading.ticket).and_then(|pending| pending.read.as_mut()) {
+        if let Some(read) = self.tickets.read_mut(reading.ticket) {
             match reading.wants {
                 Wants::Values => fill(read, &reading.keys, pulled),
                 Wants::Active => active::fill(read, &reading.keys, pulled),

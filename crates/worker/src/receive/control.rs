@@ -12,23 +12,18 @@ impl Worker {
     pub(super) fn controlled(&mut self, now: Time, control: Control, out: &mut Outbox) {
         match control {
             Control::TableMade { table, name } => {
-                if let Some(spec) = self.asked.remove(&name) {
+                if let Some(spec) = self.asked.table_made(name, table) {
                     self.attach(table, spec, true, out);
-                    self.made.insert(name, Ok(table));
                 }
             }
             Control::AddTable { table, spec } => {
                 self.attach(table, spec, false, out);
                 self.control(Control::TableAdded { table, problem: None }, out);
             }
-            Control::TableRefused { name, problem } => {
-                if self.asked.remove(&name).is_some() {
-                    self.made.insert(name, Err(problem));
-                }
-            }
+            Control::TableRefused { name, problem } => self.asked.table_refused(name, problem),
             Control::Adopt { plan, enacted, .. } => self.adopt(now, plan, enacted, out),
             Control::Checkpoint { number, clock, .. } => self.save_residuals(number, clock, out),
-            Control::BarrierPassed { number } => self.barrier_passed = self.barrier_passed.max(number),
+            Control::BarrierPassed { number } => self.asked.barrier_passed(number),
             Control::BarrierWaiting { on, .. } => self.notices.push(Notice::Barrier { on }),
             Control::LeasesOpened { name, set } => self.leases_opened(name, set),
             Control::Leased { set, number, leases, share } => self.leased(set, number, leases, share),

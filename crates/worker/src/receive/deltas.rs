@@ -60,7 +60,7 @@ impl Worker {
         let declined = pulled.sequence == Some(READ_WHOLE);
         let missing = match pulled.sequence {
             Some((sequence, last)) if cache.reach(shard, head.clock, sequence, last) => {
-                let Some(read) = self.pending.get_mut(&reading.ticket).and_then(|pending| pending.read.as_mut()) else {
+                let Some(read) = self.tickets.read_mut(reading.ticket) else {
                     return;
                 };
                 read.note(pulled);
@@ -113,9 +113,7 @@ impl Worker {
             }
         }
         stream.next_read(sender, out);
-        if let Some(pending) = self.pending.get_mut(&reading.ticket) {
-            pending.parts += parts;
-        }
+        self.tickets.add_parts(reading.ticket, parts);
         self.part_done(reading.ticket, None);
     }
 }
