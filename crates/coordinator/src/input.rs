@@ -4,7 +4,7 @@
 
 use crate::{Coordinator, Resume};
 use types::{NodeId, Time};
-use wire::{Field, Frame, Outbox, Reader, WireError};
+use wire::{Frame, Outbox};
 
 /// One input of a coordinator.
 #[derive(Clone, Debug)]
@@ -40,55 +40,12 @@ impl CoordinatorInput {
     }
 }
 
-impl Field for CoordinatorInput {
-    fn put(&self, out: &mut Vec<u8>) {
-        match self {
-            Self::Frame(now, frame) => {
-                put_time(0, *now, out);
-                frame.put(out);
-            }
-            Self::Tick(now) => put_time(2, *now, out),
-            Self::Gone(node) => {
-                out.push(3);
-                node.put(out);
-            }
-            Self::Resume(resume) => {
-                out.push(4);
-                resume.put(out);
-            }
-            Self::Checkpoint(now, location, name) => {
-                put_time(5, *now, out);
-                location.put(out);
-                name.put(out);
-            }
-            Self::GiveUp(reason) => {
-                out.push(6);
-                reason.put(out);
-            }
-            Self::LastCheckpoint(wanted) => {
-                out.push(7);
-                wanted.put(out);
-            }
-        }
-    }
-
-    fn get(input: &mut Reader<'_>) -> Result<Self, WireError> {
-        match u8::get(input)? {
-            0 => Ok(Self::Frame(Field::get(input)?, Box::new(Frame::get(input)?))),
-            2 => Ok(Self::Tick(Field::get(input)?)),
-            3 => Ok(Self::Gone(Field::get(input)?)),
-            4 => Ok(Self::Resume(Box::new(Field::get(input)?))),
-            5 => Ok(Self::Checkpoint(Field::get(input)?, Field::get(input)?, Field::get(input)?)),
-            6 => Ok(Self::GiveUp(Field::get(input)?)),
-            7 => Ok(Self::LastCheckpoint(Field::get(input)?)),
-            _ => Err(UNKNOWN),
-        }
-    }
-}
-
-const UNKNOWN: WireError = WireError::Malformed("an unknown kind of input");
-
-fn put_time(tag: u8, now: Time, out: &mut Vec<u8>) {
-    out.push(tag);
-    now.put(out);
-}
+wire::tuple_variants!(CoordinatorInput {
+    0 => Frame(now, frame),
+    2 => Tick(now),
+    3 => Gone(node),
+    4 => Resume(resume),
+    5 => Checkpoint(now, location, name),
+    6 => GiveUp(reason),
+    7 => LastCheckpoint(wanted),
+});

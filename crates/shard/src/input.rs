@@ -4,7 +4,7 @@
 
 use crate::{Restored, Server};
 use types::Time;
-use wire::{Field, Frame, Outbox, Reader, WireError};
+use wire::{Frame, Outbox};
 
 /// One input of a server.
 #[derive(Clone, Debug)]
@@ -34,38 +34,10 @@ impl ServerInput {
     }
 }
 
-impl Field for ServerInput {
-    fn put(&self, out: &mut Vec<u8>) {
-        match self {
-            Self::Frame(now, frame) => {
-                put_time(0, *now, out);
-                frame.put(out);
-            }
-            Self::Settle => out.push(1),
-            Self::Tick(now) => put_time(2, *now, out),
-            Self::Heartbeat(now) => put_time(3, *now, out),
-            Self::Restore(now, restored) => {
-                put_time(4, *now, out);
-                restored.put(out);
-            }
-        }
-    }
-
-    fn get(input: &mut Reader<'_>) -> Result<Self, WireError> {
-        match u8::get(input)? {
-            0 => Ok(Self::Frame(Field::get(input)?, Box::new(Frame::get(input)?))),
-            1 => Ok(Self::Settle),
-            2 => Ok(Self::Tick(Field::get(input)?)),
-            3 => Ok(Self::Heartbeat(Field::get(input)?)),
-            4 => Ok(Self::Restore(Field::get(input)?, Box::new(Field::get(input)?))),
-            _ => Err(UNKNOWN),
-        }
-    }
-}
-
-const UNKNOWN: WireError = WireError::Malformed("an unknown kind of input");
-
-fn put_time(tag: u8, now: Time, out: &mut Vec<u8>) {
-    out.push(tag);
-    now.put(out);
-}
+wire::tuple_variants!(ServerInput {
+    0 => Frame(now, frame),
+    1 => Settle,
+    2 => Tick(now),
+    3 => Heartbeat(now),
+    4 => Restore(now, restored),
+});

@@ -111,6 +111,46 @@ macro_rules! variants {
 }
 pub(crate) use variants;
 
+/// Writes an enum of tuple variants as a tag and the fields of its variant, from one list. The names
+/// of the fields are for the reader alone.
+///
+/// ```
+/// use wire::{Field, Reader};
+///
+/// #[derive(Debug, PartialEq)]
+/// enum Input { Said(u64, String), Settle }
+/// wire::tuple_variants!(Input { 0 => Said(now, words), 1 => Settle });
+///
+/// let mut bytes = Vec::new();
+/// Input::Said(3, "go".into()).put(&mut bytes);
+/// assert_eq!(Input::get(&mut Reader(&bytes)), Ok(Input::Said(3, "go".into())));
+/// assert!(Input::get(&mut Reader(&[2])).is_err());
+/// ```
+#[macro_export]
+macro_rules! tuple_variants {
+    ($kind:ident { $($tag:literal => $variant:ident $(( $($field:ident),* $(,)? ))?),* $(,)? }) => {
+        impl $crate::Field for $kind {
+            fn put(&self, out: &mut Vec<u8>) {
+                match self {
+                    $(Self::$variant $(( $($field),* ))? => {
+                        out.push($tag);
+                        $($($crate::Field::put($field, out);)*)?
+                    })*
+                }
+            }
+            fn get(input: &mut $crate::Reader<'_>) -> Result<Self, $crate::WireError> {
+                match <u8 as $crate::Field>::get(input)? {
+                    $($tag => {
+                        $($(let $field = $crate::Field::get(input)?;)*)?
+                        Ok(Self::$variant $(( $($field),* ))?)
+                    })*
+                    _ => Err($crate::WireError::Malformed(concat!("an unknown kind of ", stringify!($kind)))),
+                }
+            }
+        }
+    };
+}
+
 impl Field for bool {
     fn put(&self, out: &mut Vec<u8>) {
         out.push(u8::from(*self));

@@ -118,7 +118,7 @@ impl Cluster {
             ServerInput::Tick(_) => ServerInput::Tick(at),
             ServerInput::Heartbeat(_) => ServerInput::Heartbeat(at),
             ServerInput::Restore(_, restored) => ServerInput::Restore(at, restored),
-            other => other,
+            ServerInput::Settle => ServerInput::Settle,
         }
     }
 
