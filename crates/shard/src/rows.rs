@@ -1,8 +1,8 @@
 //! The rows of one shard: where they lie, how they are found, and what an update does to them.
 //!
-//! [`Rows`] owns everything that knows rows by their slots on the shard's own behalf: the slab, the
+//! `Rows` owns everything that knows rows by their slots on the shard's own behalf: the slab, the
 //! key lists, the rows that a scan does not show yet, and the active set of the KKT filter. When
-//! the rows are put in order, these move together, and [`Rows::put_in_order`] returns the moves for
+//! the rows are put in order, these move together, and `Rows::put_in_order` returns the moves for
 //! everything outside.
 
 pub(crate) mod active;

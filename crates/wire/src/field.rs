@@ -111,8 +111,8 @@ macro_rules! variants {
 }
 pub(crate) use variants;
 
-/// Writes an enum of tuple variants as a tag and the fields of its variant, from one list. The names
-/// of the fields are for the reader alone.
+/// Writes an enum of tuple variants as a tag and the fields of its variant, from one list. The
+/// names of the fields are for the reader alone.
 ///
 /// ```
 /// use wire::{Field, Reader};

@@ -1,5 +1,5 @@
-//! What a worker has asked of the coordinator: tables to be made, and barriers to be passed. It asks
-//! again until it is answered, because a coordinator that was replaced may not have heard.
+//! What a worker has asked of the coordinator: tables to be made, and barriers to be passed. It
+//! asks again until it is answered, because a coordinator that was replaced may not have heard.
 
 use std::collections::BTreeMap;
 use types::{Span, TableId, TableSpec, Time};
