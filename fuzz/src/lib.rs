@@ -12,7 +12,7 @@ use types::{
     PositionRange, Reduce, Setting, ShardId, Source, TableId, TableSpec, UpdaterSpec, WorkerId,
 };
 use wire::{
-    Acked, Bits, ChunkContents, Control, Delta, FailedClock, Frame, HEADER_BYTES, Head, Header, KeyPart, LeasedPart,
+    Acked, Bits, ChangeChunk, ChunkContents, Control, Delta, FailedClock, Frame, HEADER_BYTES, Head, Header, KeyPart, LeasedPart,
     Marker, Message, Payload, Pool, Pull, PullRefused, Pulled, Push, ReadWaiting, Refresh, Refreshed, Refusal, Refused,
     ReplicaChunk, Replicated, Resend, ResendReason, Signature, Tune, Wants, WireError, Writes, decode, encode,
 };
@@ -232,8 +232,13 @@ pub fn message(input: &mut Unstructured) -> Result<Message> {
                 _ => ChunkContents::Metadata { bytes: many(input, |input| input.arbitrary())? },
             };
             let backfill = if input.arbitrary()? { Some(number(input)?) } else { None };
-            let (batch, chunk) = (number(input)?, number(input)? as u32);
-            Message::ReplicaChunk(ReplicaChunk { table, shard, batch, chunk, backfill, contents, positions, values })
+            let changes = ChangeChunk {
+                from: number(input)?,
+                to: number(input)?,
+                chunk: number(input)? as u32,
+                ends: bool::arbitrary(input)?,
+            };
+            Message::ReplicaChunk(ReplicaChunk { table, shard, changes, backfill, contents, positions, values })
         }
         18 => {
             let backfill = if input.arbitrary()? { Some((number(input)?, number(input)? as u32)) } else { None };

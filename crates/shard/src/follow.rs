@@ -1,24 +1,25 @@
-//! The followers of a shard: replicas, eager caches and readers of deltas. Each notes what changed
-//! and is sent it in its own encoding.
-//!
-//! [`Followers`] is told of each change once, and passes it on to those that need it.
+//! The followers of a shard: replicas, eager caches and readers of deltas. Each is sent what the
+//! change log has since the last time, in its own encoding: replicas get row state, eager caches
+//! values, readers of deltas encoded differences.
 
 pub(crate) mod backfill;
 pub(crate) mod deltas;
 pub(crate) mod replica;
 pub(crate) mod subscribers;
 
+use crate::changes::ChangeLog;
 use crate::follow::deltas::DeltaLog;
 use crate::follow::replica::Replication;
 use crate::follow::subscribers::Subscribers;
 use crate::view::{Row, ShardView};
-use std::collections::BTreeMap;
 use types::{Clock, PlanNumber, TableSpec, WorkerId};
 use update::Number;
 use wire::Outbox;
 
-/// Everything that follows the changes of a shard.
+/// Everything that follows the changes of a shard, and the log that it follows.
 pub(crate) struct Followers {
+    /// Which rows changed.
+    pub log: ChangeLog,
     /// The other replicas of its chain.
     pub replicas: Replication,
     /// Eager caches.
@@ -31,46 +32,59 @@ pub(crate) struct Followers {
 impl Followers {
     /// No followers yet.
     pub fn new(spec: &TableSpec, deltas: Option<DeltaLog>) -> Self {
-        let (replicas, subscribers) = (Replication::new(), Subscribers::default());
-        Self { replicas, subscribers, deltas, is_eager: spec.consistency.is_eager() }
+        let (log, replicas, subscribers) = (ChangeLog::default(), Replication::new(), Subscribers::default());
+        Self { log, replicas, subscribers, deltas, is_eager: spec.consistency.is_eager() }
     }
 
-    /// Whether followers of this table are told which rows changed, by position.
-    pub fn name_rows(&self) -> bool {
+    /// Whether changed rows are noted by position, because the table has followers or may get some
+    /// by a read.
+    pub fn need_changes(&self) -> bool {
         self.is_eager || self.deltas.is_some() || self.replicas.has_peers()
     }
 
-    /// Whether any of them needs to know which rows a held clock will change.
-    pub fn need_changes(&self) -> bool {
-        self.is_eager || self.deltas.as_ref().is_some_and(DeltaLog::is_followed) || self.replicas.has_peers()
+    /// The batch after which some follower needs the change log.
+    fn needs_after(&self) -> Option<u64> {
+        let deltas = self.deltas.as_ref().and_then(DeltaLog::needs_after);
+        [self.replicas.needs_after(), self.subscribers.needs_after(), deltas].into_iter().flatten().min()
     }
 
-    /// A push has changed these rows at once, not with a clock.
-    pub fn changed(&mut self, rows: impl Iterator<Item = Row> + Clone) {
-        if self.is_eager {
-            self.subscribers.changed(rows.clone());
+    /// Rows have changed.
+    pub fn changed(&mut self, rows: impl Iterator<Item = Row>) {
+        if self.needs_after().is_none() {
+            return;
         }
-        if self.replicas.has_peers() {
-            let rows: Vec<Row> = rows.collect();
-            self.replicas.note_rows(rows.iter().copied());
+        let before = self.log.open_len();
+        let times = self.log.note_rows(rows);
+        self.replicas.note_changes(self.log.open_len() - before, times);
+    }
+
+    /// Sums that are held for a clock have changed.
+    pub fn changed_sums(&mut self, clock: Clock, rows: impl Iterator<Item = Row>) {
+        if self.replicas.takes_sums() {
+            let before = self.log.open_len();
+            let times = self.log.note_sums(clock, rows);
+            self.replicas.note_changes(self.log.open_len() - before, times);
         }
     }
 
-    /// A clock has changed these rows.
-    pub fn changed_in_clock(&mut self, clock: Clock, rows: &BTreeMap<u64, u32>) {
-        let each = rows.iter().map(|(position, slot)| (*position, *slot));
-        self.replicas.note_rows(each.clone());
-        if let Some(deltas) = &mut self.deltas {
-            deltas.changed(clock, rows.keys().copied());
+    /// Forgets the changes that every follower has been sent.
+    pub fn trim(&mut self) {
+        match self.needs_after() {
+            Some(number) => self.log.trim(number),
+            None => {
+                self.log.forget_open();
+                self.log.trim(self.log.last());
+            }
         }
-        self.subscribers.changed(each);
     }
 
     /// Workers are told of a new frontier: refreshes caches and encodes deltas. Returns how many
     /// refreshes that took.
     pub fn publish<T: Number>(&mut self, frontier: Clock, view: &ShardView<'_, T>, out: &mut Outbox) -> u64 {
-        let refreshes = if self.is_eager { self.subscribers.refresh(frontier, view, out) } else { 0 };
-        self.deltas.iter_mut().for_each(|deltas| deltas.publish(frontier, view));
+        let Self { log, subscribers, deltas, .. } = self;
+        let refreshes = if self.is_eager { subscribers.refresh(frontier, log, view, out) } else { 0 };
+        deltas.iter_mut().for_each(|deltas| deltas.publish(frontier, log, view));
+        self.trim();
         refreshes
     }
 
@@ -88,6 +102,6 @@ impl Followers {
     /// The rows have moved: `moves` gives the new slot of each old one.
     pub fn renumber(&mut self, moves: &[u32]) {
         self.subscribers.renumber(moves);
-        self.replicas.renumber(moves);
+        self.log.renumber(moves);
     }
 }

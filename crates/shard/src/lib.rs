@@ -4,6 +4,7 @@
 //! rows ([`rows`]), answers reads (`reads`) and sends changed rows to its followers (`follow`): the
 //! next replica of its chain, and the workers' caches.
 
+mod changes;
 mod checkpoint;
 mod follow;
 mod identity;

@@ -212,7 +212,7 @@ impl<T: Number> Shard<T> {
             now: Time(0),
             spec: spec.clone(),
         };
-        shard.rows.name_rows(shard.followers.name_rows());
+        shard.rows.name_rows(shard.followers.need_changes());
         Ok(shard)
     }
 

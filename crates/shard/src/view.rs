@@ -5,9 +5,9 @@ use crate::intake::clocks::Clocks;
 use crate::intake::gate::Streams;
 use crate::leases::LeasedParts;
 use crate::metadata::ShardMetadata;
-use crate::rows::Rows;
+use crate::rows::{Resolved, Rows};
 use types::{Clock, WorkerId};
-use update::{Number, Slots};
+use update::{ABSENT, Number, Slots};
 use wire::{Head, Payload, Pool};
 
 /// A row by its position and slot.
@@ -36,21 +36,25 @@ impl<T: Number> ShardView<'_, T> {
         Head { source, clock: frontier, ..self.identity.head(worker.into()) }
     }
 
-    /// Positions of rows.
-    pub fn positions(&self, rows: &[Row]) -> Payload {
-        Payload::new(rows.iter().map(|(position, _)| *position).collect::<Vec<u64>>())
+    /// The slots of rising positions, `ABSENT` where there is no row.
+    pub fn slots(&self, positions: &[u64]) -> Vec<u32> {
+        match self.rows.find_rows(positions) {
+            Ok(Resolved::List(slots)) => slots,
+            Ok(Resolved::Run { first, count }) => (first as u32..(first + count) as u32).collect(),
+            // Positions of another shard: it has none of these rows.
+            Err(_) => vec![ABSENT; positions.len()],
+        }
     }
 
-    /// The state of rows.
-    pub fn row_states(&self, rows: &[Row]) -> Payload {
-        self.rows.row_states(rows.iter().map(|(_, slot)| *slot), self.pool)
+    /// The state of the rows at these slots.
+    pub fn row_states(&self, slots: &[u32]) -> Payload {
+        self.rows.row_states(slots.iter().copied(), self.pool)
     }
 
-    /// The values of rows as a reader at this frontier sees them.
-    pub fn values(&self, rows: &[Row], frontier: Clock) -> Payload {
-        let slots: Vec<u32> = rows.iter().map(|(_, slot)| *slot).collect();
-        let mut values = self.pool.take(rows.len() * self.rows.width() * size_of::<T>());
-        self.rows.read(frontier, Slots::List(&slots), values.numbers_mut::<T>());
+    /// The values of the rows at these slots as a reader at this frontier sees them.
+    pub fn values(&self, slots: &[u32], frontier: Clock) -> Payload {
+        let mut values = self.pool.take(slots.len() * self.rows.width() * size_of::<T>());
+        self.rows.read(frontier, Slots::List(slots), values.numbers_mut::<T>());
         values.freeze()
     }
 
@@ -59,8 +63,8 @@ impl<T: Number> ShardView<'_, T> {
         ShardMetadata::of(self).bytes()
     }
 
-    /// The sums that a clock holds for rows.
-    pub fn sums(&self, clock: Clock, rows: &[Row]) -> Option<Payload> {
-        self.clocks.sums_of(clock, self.rows.width(), rows).map(Payload::new)
+    /// The sums that a clock holds for the rows at these slots.
+    pub fn sums(&self, clock: Clock, slots: &[u32]) -> Option<Payload> {
+        self.clocks.sums_of(clock, self.rows.width(), slots).map(Payload::new)
     }
 }

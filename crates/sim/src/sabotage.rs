@@ -122,9 +122,9 @@ impl Sabotage {
             }
             (Self::TuneLate, Message::Tune(tune)) => tune.at = tune.at.next(),
             (Self::AcknowledgeForTheTail, Message::ReplicaChunk(replica)) if replica.backfill.is_none() => {
-                sent = replica.batch % 3 != 0;
-                if let ChunkContents::Metadata { .. } = replica.contents {
-                    let (table, shard, through) = (replica.table, replica.shard, replica.batch);
+                sent = replica.changes.to % 3 != 0;
+                if replica.changes.ends {
+                    let (table, shard, through) = (replica.table, replica.shard, replica.changes.to);
                     let replicated = Replicated { table, shard, through, backfill: None };
                     let reply = Head { plan: head.plan, ..Head::plain(head.to, head.from) };
                     heard = Some(Frame { head: reply, message: Message::Replicated(replicated) });

@@ -27,7 +27,7 @@ use types::{Clock, NodeId, PART_BYTES, PlanNumber, Source};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// The version of this format. Peers of another version are refused.
-pub const VERSION: u16 = 4;
+pub const VERSION: u16 = 5;
 /// Bytes of the fixed header.
 pub const HEADER_BYTES: usize = 88;
 /// The longest body that is accepted: a plan with 100,000 members fits.

@@ -8,6 +8,7 @@
 
 mod bits;
 mod buffer;
+mod changes;
 mod field;
 mod frame;
 mod keys;
@@ -20,6 +21,7 @@ mod whole;
 
 pub use bits::Bits;
 pub use buffer::{Backing, Fresh, MemoryKind, Payload, Pool};
+pub use changes::{ChangeChunk, ChangeStep, FollowerCursor};
 pub use field::{Field, Reader};
 #[doc(hidden)]
 pub use frame::seal;

@@ -1,14 +1,14 @@
 //! Backfill: brings a new replica up to date while the shard is in use. The tail sends every row,
-//! then in rounds what changed meanwhile, until little is left; it sends the rest and the metadata
-//! at once.
+//! then in rounds what the change log says has changed meanwhile, until little is left; it sends
+//! the rest and the metadata at once.
 
-use crate::follow::replica::dirty_rows::DirtyRows;
-use crate::follow::replica::rows_per_chunk;
-use crate::view::{Row, ShardView};
+use crate::changes::ChangeLog;
+use crate::follow::replica::encode::{self, Contents, rows_per_chunk};
+use crate::view::ShardView;
 use std::collections::VecDeque;
 use types::{Position, PositionRange};
 use update::Number;
-use wire::{ChunkContents, Payload, ReplicaChunk};
+use wire::{ChangeChunk, ReplicaChunk};
 
 /// Chunks under way: enough to keep a link busy, and few enough that what is pushed meanwhile does
 /// not stand behind them, for every shard of a server may be backfilled at once.
@@ -21,9 +21,10 @@ pub(crate) struct Backfill {
     id: u64,
     /// Where the first round is.
     next: Option<Position>,
-    /// What a later round has yet to send, and what has changed since it began.
-    round: VecDeque<(u64, u32)>,
-    changed: DirtyRows,
+    /// Changes after this batch have not been sent, nor are they in `round`.
+    cursor: u64,
+    /// Positions that the present round has yet to send, last first.
+    round: Vec<u64>,
     rounds: u32,
     /// Sent and not answered.
     sent: VecDeque<ReplicaChunk>,
@@ -32,13 +33,13 @@ pub(crate) struct Backfill {
 }
 
 impl Backfill {
-    /// From the beginning.
-    pub fn new(id: u64) -> Self {
+    /// A backfill that begins now, when batch `last` is the last one closed.
+    pub fn new(id: u64, last: u64) -> Self {
         Self {
             id,
             next: Some(Position(0)),
-            round: VecDeque::new(),
-            changed: DirtyRows::default(),
+            cursor: last,
+            round: Vec::new(),
             rounds: 0,
             sent: VecDeque::new(),
             chunks: 0,
@@ -49,6 +50,11 @@ impl Backfill {
     /// What tells it from another one, of another plan.
     pub fn id(&self) -> u64 {
         self.id
+    }
+
+    /// The batch after which it needs the change log.
+    pub fn cursor(&self) -> u64 {
+        self.cursor
     }
 
     /// The batch up to which the replica holds everything, once the last chunk has been sent.
@@ -72,94 +78,81 @@ impl Backfill {
             return false;
         };
         let before = self.sent.len();
-        while self.sent.front().is_some_and(|chunk| chunk.chunk < arrived) {
+        while self.sent.front().is_some_and(|chunk| chunk.changes.chunk < arrived) {
             self.sent.pop_front();
         }
         self.sent.len() < before
     }
 
-    /// Rows have changed.
-    pub fn changed(&mut self, rows: impl Iterator<Item = (u64, u32)>) {
-        if self.ends_at.is_none() {
-            self.changed.extend(rows);
-        }
-    }
-
-    /// All rows have been put in order.
-    pub fn renumber(&mut self, moves: &[u32]) {
-        self.changed.renumber(moves);
-        self.round.iter_mut().for_each(|(_, slot)| *slot = moves[*slot as usize]);
-    }
-}
-
-impl Backfill {
-    /// The next chunks, as many as may be under way. The replica holds `batch` and everything
-    /// before it once the last of them has arrived.
-    pub fn proceed<T: Number>(&mut self, batch: u64, view: &ShardView<'_, T>, mut send: impl FnMut(ReplicaChunk)) {
+    /// Sends the next chunks, as many as may be under way.
+    pub fn proceed<T: Number>(
+        &mut self,
+        log: &mut ChangeLog,
+        view: &ShardView<'_, T>,
+        mut send: impl FnMut(ReplicaChunk),
+    ) {
         while self.ends_at.is_none() && self.sent.len() < UNDER_WAY {
-            self.go_on(batch, view, &mut send);
+            self.go_on(log, view, &mut send);
         }
     }
 
-    fn go_on<T: Number>(&mut self, batch: u64, view: &ShardView<'_, T>, send: &mut impl FnMut(ReplicaChunk)) {
+    fn go_on<T: Number>(&mut self, log: &mut ChangeLog, view: &ShardView<'_, T>, send: &mut impl FnMut(ReplicaChunk)) {
         let most = rows_per_chunk(view.rows.row_state_bytes());
         let range = view.identity.placed.range;
         if let Some(first) = self.next {
             let first = first.max(range.first);
-            let (positions, resolved, more) = view.rows.scan(PositionRange { first, ..range }, most);
+            let (positions, _, more) = view.rows.scan(PositionRange { first, ..range }, most);
             self.next = more;
-            let rows: Vec<Row> = positions.into_iter().zip(resolved.each()).collect();
-            return self.put_rows(batch, &rows, view, send);
+            return encode::rows(&positions, view, |contents| self.put(contents, false, view, send));
         }
-        if self.round.is_empty() && self.changed.len() > most && self.rounds < ROUNDS {
-            self.rounds += 1;
-            self.round = self.changed.take().into();
-        }
-        if !self.round.is_empty() {
-            let rows: Vec<Row> = self.round.drain(..self.round.len().min(most)).collect();
-            return self.put_rows(batch, &rows, view, send);
-        }
-        // The rest at once, so that it is all of one moment.
-        let rest = self.changed.take();
-        rest.chunks(most).for_each(|rows| self.put_rows(batch, rows, view, send));
-        let mut held = view.clocks.sums().peekable();
-        let positions = if held.peek().is_some() { view.rows.positions() } else { Vec::new() };
-        for (clock, slots) in held {
-            let mut rows: Vec<Row> = slots.iter().map(|slot| (positions[*slot as usize], *slot)).collect();
-            rows.sort_unstable();
-            for rows in rows.chunks(rows_per_chunk(view.rows.width() * size_of::<T>())) {
-                let Some(values) = view.sums(clock, rows) else { continue };
-                let contents = ChunkContents::ClockSums { clock };
-                self.put(batch, contents, (view.positions(rows), values), view, send);
+        if self.round.is_empty() {
+            let last = log.close_if_changed();
+            let mut changed = log.since(self.cursor).into_owned().rows;
+            self.cursor = last;
+            if changed.len() <= most || self.rounds >= ROUNDS {
+                return self.end(last, &changed, view, send);
             }
+            self.rounds += 1;
+            changed.reverse();
+            self.round = changed;
         }
-        self.ends_at = Some(batch);
-        let metadata = ChunkContents::Metadata { bytes: view.metadata() };
-        self.put(batch, metadata, (Payload::EMPTY, Payload::EMPTY), view, send);
+        let left = self.round.len().saturating_sub(most);
+        let mut positions = self.round.split_off(left);
+        positions.reverse();
+        encode::rows(&positions, view, |contents| self.put(contents, false, view, send));
     }
 
-    fn put_rows<T: Number>(
+    /// Sends the rest at once, so that all of it is of one moment: with it the replica holds
+    /// everything up to batch `last`.
+    fn end<T: Number>(
         &mut self,
-        batch: u64,
-        rows: &[Row],
+        last: u64,
+        changed: &[u64],
         view: &ShardView<'_, T>,
         send: &mut impl FnMut(ReplicaChunk),
     ) {
-        if !rows.is_empty() {
-            self.put(batch, ChunkContents::Rows, (view.positions(rows), view.row_states(rows)), view, send);
+        self.ends_at = Some(last);
+        encode::rows(changed, view, |contents| self.put(contents, false, view, send));
+        let mut held = view.clocks.sums().peekable();
+        let of_slots = if held.peek().is_some() { view.rows.positions() } else { Vec::new() };
+        for (clock, slots) in held {
+            let mut positions: Vec<u64> = slots.iter().map(|slot| of_slots[*slot as usize]).collect();
+            positions.sort_unstable();
+            encode::sums(clock, &positions, view, |contents| self.put(contents, false, view, send));
         }
+        self.put(encode::metadata(view), true, view, send);
     }
 
     fn put<T: Number>(
         &mut self,
-        batch: u64,
-        contents: ChunkContents,
-        (positions, values): (Payload, Payload),
+        (contents, positions, values): Contents,
+        ends: bool,
         view: &ShardView<'_, T>,
         send: &mut impl FnMut(ReplicaChunk),
     ) {
-        let (table, shard, chunk) = (view.identity.table, view.identity.shard(), self.chunks);
-        let replica = ReplicaChunk { table, shard, batch, chunk, backfill: Some(self.id), contents, positions, values };
+        let (table, shard) = (view.identity.table, view.identity.shard());
+        let changes = ChangeChunk { from: 0, to: self.cursor, chunk: self.chunks, ends };
+        let replica = ReplicaChunk { table, shard, changes, backfill: Some(self.id), contents, positions, values };
         self.chunks += 1;
         self.sent.push_back(replica.clone());
         send(replica);

@@ -7,6 +7,7 @@
 //! published values bit for bit. A reader that is behind the log's history reads the published rows
 //! whole.
 
+use crate::changes::ChangeLog;
 use crate::rows::Index;
 use crate::view::ShardView;
 use codec::{BatchRows, CodecChoice, Formats, Meter, PayloadDecoder, PayloadEncoder, Pipeline, Stopwatch, TableCodecs};
@@ -57,11 +58,8 @@ pub(crate) struct DeltaLog {
     rows: Vec<f32>,
     /// Of the rows, in the order in which they were published.
     positions: Vec<u64>,
-    /// Rows that clocks have changed since the last delta.
-    changed: BTreeSet<u64>,
-    /// Clocks below this were begun before anybody followed: what they change was not noted, so it
-    /// may be any row.
-    unnoted: Clock,
+    /// The batch of the change log up to which changes are encoded.
+    cursor: u64,
     /// Rows of which readers lack more than codecs round anyway, though nothing has changed them
     /// since.
     lagging: BTreeSet<u64>,
@@ -99,8 +97,7 @@ impl DeltaLog {
             index: Index::new(shape, PositionRange::ALL),
             rows: Vec::new(),
             positions: Vec::new(),
-            changed: BTreeSet::new(),
-            unnoted: Clock(0),
+            cursor: 0,
             lagging: BTreeSet::new(),
             history: VecDeque::new(),
             history_bytes: 0,
@@ -114,7 +111,6 @@ impl DeltaLog {
         self.index = Index::new(self.shape, PositionRange::ALL);
         self.rows.clear();
         self.positions.clear();
-        self.changed.clear();
         self.lagging.clear();
         self.history.clear();
         self.history_bytes = 0;
@@ -153,11 +149,16 @@ impl DeltaLog {
         !self.rows.is_empty()
     }
 
-    /// A reader reads these rows while clocks below `begun` may have contributions. Puts what is
-    /// published of each in place of its value; of the others, the value is published from now on.
-    /// Returns the sequence and the last delta, or nothing where these are more rows than are ever
-    /// published.
-    pub fn join(&mut self, begun: Clock, positions: &[u64], values: &mut [f32]) -> Option<(u64, u64)> {
+    /// The batch after which it needs the change log.
+    pub fn needs_after(&self) -> Option<u64> {
+        self.is_followed().then_some(self.cursor)
+    }
+
+    /// A reader reads these rows. Puts what is published of each in place of its value; of the
+    /// others, the value is published from now on. Returns the sequence and the last delta, or
+    /// nothing where these are more rows than are ever published. `last`: the last closed batch of
+    /// the change log.
+    pub fn join(&mut self, last: u64, positions: &[u64], values: &mut [f32]) -> Option<(u64, u64)> {
         if positions.len() > self.max_rows {
             return None;
         }
@@ -168,7 +169,7 @@ impl DeltaLog {
             places.fill(ABSENT);
         }
         if !self.is_followed() {
-            self.unnoted = begun;
+            self.cursor = last;
         }
         let new: Vec<u64> = positions
             .iter()
@@ -187,27 +188,19 @@ impl DeltaLog {
         Some(self.last())
     }
 
-    /// A clock has changed rows.
-    pub fn changed(&mut self, clock: Clock, positions: impl Iterator<Item = u64>) {
-        if clock < self.unnoted {
-            self.changed.extend(&self.positions);
-            return;
-        }
-        let positions: Vec<u64> = positions.collect();
-        let places = self.places(&positions);
-        self.changed
-            .extend(positions.iter().zip(places).filter(|(_, place)| *place != ABSENT).map(|(position, _)| position));
-    }
-
-    /// Rows whose difference is to be sent now: those that changed, and as many of the lagging
-    /// ones.
-    fn take_changed(&mut self) -> Vec<u64> {
-        let mut changed = std::mem::take(&mut self.changed);
-        for _ in 0..changed.len().max(LAGGING_ROWS) {
+    /// Rows whose difference is to be sent now: those published ones that changed, and as many of
+    /// the lagging ones.
+    fn rows_to_send(&mut self, changed: &[u64]) -> Vec<u64> {
+        let places = self.places(changed);
+        let published = changed.iter().zip(places).filter(|(_, place)| *place != ABSENT).map(|(position, _)| *position);
+        let mut rows: Vec<u64> = published.collect();
+        for _ in 0..rows.len().max(LAGGING_ROWS) {
             let Some(lagging) = self.lagging.pop_first() else { break };
-            changed.insert(lagging);
+            rows.push(lagging);
         }
-        changed.into_iter().collect()
+        rows.sort_unstable();
+        rows.dedup();
+        rows
     }
 
     /// Encodes what these rows have changed by: `values` are the rows as they are now.
@@ -305,11 +298,13 @@ impl DeltaLog {
 
 impl DeltaLog {
     /// The frontier has moved: encodes what rows have changed by, once for all readers.
-    pub fn publish<T: Number>(&mut self, frontier: Clock, view: &ShardView<'_, T>) {
+    pub fn publish<T: Number>(&mut self, frontier: Clock, log: &mut ChangeLog, view: &ShardView<'_, T>) {
         if !self.is_followed() {
             return;
         }
-        let changed = self.take_changed();
+        let last = log.close_if_changed();
+        let changed = self.rows_to_send(&log.since(self.cursor).rows);
+        self.cursor = last;
         let rows_per_part = (PART_BYTES / (view.rows.width() * size_of::<T>() + 8)).max(1);
         for positions in changed.chunks(rows_per_part) {
             // They were read once, so they are this shard's.
@@ -399,7 +394,7 @@ mod tests {
             let mut delta_log = delta_log(pipeline, 1000);
             let mut rows: BTreeMap<u64, Vec<f32>> = (0..20).map(|row| (row * 3, vec![row as f32; 64])).collect();
             let mut first: Vec<f32> = rows.values().flatten().copied().collect();
-            delta_log.join(Clock(0), &rows.keys().copied().collect::<Vec<_>>(), &mut first);
+            delta_log.join(0, &rows.keys().copied().collect::<Vec<_>>(), &mut first);
             let mut copy = rows.clone();
             let (mut seen, mut errors) = (0, Vec::new());
             for clock in 0..60u32 {
@@ -432,7 +427,7 @@ mod tests {
     fn a_reader_beyond_the_history_is_told_so_and_the_history_is_bounded() {
         let mut delta_log = delta_log(&["1bit"], 1000);
         let positions: Vec<u64> = (0..100).collect();
-        delta_log.join(Clock(0), &positions, &mut vec![0.0; 6400]);
+        delta_log.join(0, &positions, &mut vec![0.0; 6400]);
         for clock in 1..200u32 {
             delta_log.delta(&positions, &mut vec![(clock * clock) as f32; 6400]);
             assert!(delta_log.history_bytes <= HISTORY_BYTES.max(6400 * 4));
@@ -447,14 +442,13 @@ mod tests {
     fn residuals_of_rows_that_stop_changing_are_sent_with_time() {
         let mut delta_log = delta_log(&["1bit"], 1000);
         let rows: Vec<Vec<f32>> = (0..4).map(|row| (0..64).map(|column| (row * column) as f32).collect()).collect();
-        delta_log.join(Clock(0), &[0, 1, 2, 3], &mut [0.0; 4 * 64]);
-        delta_log.changed(Clock(0), 0..4);
+        delta_log.join(0, &[0, 1, 2, 3], &mut [0.0; 4 * 64]);
         let apart = |delta_log: &DeltaLog| -> f32 {
             let flat: Vec<f32> = rows.concat();
             delta_log.rows.iter().zip(&flat).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
         };
-        for _ in 0..40 {
-            let positions = delta_log.take_changed();
+        for round in 0..40 {
+            let positions = delta_log.rows_to_send(if round == 0 { &[0, 1, 2, 3] } else { &[] });
             let mut values: Vec<f32> = positions.iter().flat_map(|position| rows[*position as usize].clone()).collect();
             delta_log.delta(&positions, &mut values);
         }
@@ -462,24 +456,22 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_was_begun_before_anybody_followed_may_have_changed_any_row() {
+    fn delta_log_encodes_published_rows_alone() {
         let mut delta_log = delta_log(&["1bit"], 1000);
-        delta_log.join(Clock(5), &[3, 8], &mut [0.0; 2 * 64]);
-        delta_log.changed(Clock(4), std::iter::empty());
-        assert_eq!(delta_log.take_changed(), [3, 8]);
-        delta_log.changed(Clock(5), [8, 9].into_iter());
-        assert_eq!(delta_log.take_changed(), [8], "noted since");
+        assert_eq!(delta_log.needs_after(), None, "nobody reads deltas");
+        delta_log.join(7, &[3, 8], &mut [0.0; 2 * 64]);
+        assert_eq!((delta_log.needs_after(), delta_log.rows_to_send(&[2, 8, 9])), (Some(7), vec![8]));
     }
 
     #[test]
     fn too_many_rows_and_overflows_start_a_new_sequence() {
         let mut delta_log = delta_log(&["1bit"], 10);
-        delta_log.join(Clock(0), &[0, 1, 2, 3, 4, 5, 6, 7], &mut [0.0; 8 * 64]);
-        delta_log.join(Clock(0), &[5, 6, 7, 8, 9, 10], &mut [0.0; 6 * 64]);
-        assert_eq!(delta_log.join(Clock(0), &(0..11).collect::<Vec<_>>(), &mut [0.0; 11 * 64]), None, "never");
+        delta_log.join(0, &[0, 1, 2, 3, 4, 5, 6, 7], &mut [0.0; 8 * 64]);
+        delta_log.join(0, &[5, 6, 7, 8, 9, 10], &mut [0.0; 6 * 64]);
+        assert_eq!(delta_log.join(0, &(0..11).collect::<Vec<_>>(), &mut [0.0; 11 * 64]), None, "never");
         assert_eq!((delta_log.sequence, delta_log.len()), (2, 6));
         let mut extreme = vec![f32::MAX; 64];
-        delta_log.join(Clock(0), &[5], &mut extreme.clone());
+        delta_log.join(0, &[5], &mut extreme.clone());
         delta_log.rows[..64].fill(-f32::MAX);
         delta_log.delta(&[5], &mut extreme);
         assert_eq!((delta_log.sequence, delta_log.len()), (3, 0));

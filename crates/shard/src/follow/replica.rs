@@ -1,44 +1,37 @@
 //! Chain replication: the head sends what changed down the chain in numbered batches, and
 //! acknowledges to its workers only what the tail holds.
 //!
-//! A batch is everything that changed since the one before: each row once, however many workers
-//! pushed to it, with its updater's state; the sums held for clocks; and the shard's metadata,
-//! which includes the once-only gate. A replica applies a batch whole or not at all.
+//! Batches are those of the shard's change log ([`ChangeLog`]). What a replica is sent is
+//! everything that changed since the last batch that it holds, as it is when it is sent: each row
+//! once, however many workers pushed to it, with its updater's state; the sums held for clocks; and
+//! the shard's metadata, which includes the once-only gate. A replica applies it whole or not at
+//! all.
 //!
-//! [`Replication`] owns the numbers, the neighbours and the batches under way. It reads the shard
-//! through a [`ShardView`]; what a chunk changes in the shard, the machine applies.
+//! [`Replication`] owns the neighbours and what they have acknowledged. It reads the shard through
+//! a [`ShardView`]; what a chunk changes in the shard, the machine applies.
 
 pub(crate) mod batch;
-pub(crate) mod dirty_rows;
+pub(crate) mod encode;
 pub(crate) mod peers;
 #[cfg(test)]
 mod tests;
 
-use crate::follow::replica::peers::{ChainRole, Outgoing, Peers, ReplicationBatch};
+use crate::changes::{ChangeLog, Changes};
+use crate::follow::replica::encode::Contents;
+use crate::follow::replica::peers::{BatchMark, ChainRole, Outgoing, Peers, Sending};
 use crate::identity::Identity;
-use crate::view::{Row, ShardView};
-use types::{Clock, Measured, NodeId, PART_BYTES, Span, Time, WorkerId};
+use crate::view::ShardView;
+use std::collections::BTreeMap;
+use types::{Clock, Measured, NodeId, Span, Time, WorkerId};
 use update::Number;
-use wire::{ChunkContents, Control, Frame, Message, Outbox, Payload, ReplicaChunk, Replicated};
+use wire::{ChangeChunk, ChangeStep, ChunkContents, Control, Frame, Message, Outbox, ReplicaChunk, Replicated};
 
 /// A shard's place in its chain, and the batches that pass through it.
 pub(crate) struct Replication {
     /// Its neighbours, where it is not alone.
     peers: Option<Peers>,
-    /// The last replication batch that it holds all of.
-    batch: u64,
     /// Whether the plan counts this replica as whole.
     whole: bool,
-}
-
-/// What a step of replication means for the rest of the shard.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[must_use]
-pub(crate) struct ReplicationEffect {
-    /// More may be durable: acknowledge to every worker again.
-    pub acknowledge: bool,
-    /// Batches begin: rows of held clocks must be known by position from now on.
-    pub begins: bool,
 }
 
 /// What a new role in the chain means for the rest of the shard.
@@ -48,8 +41,6 @@ pub(crate) struct RoleChange {
     pub is_head: bool,
     /// Whether it was not before.
     pub is_new_head: bool,
-    /// Batches begin: rows of held clocks must be known by position from now on.
-    pub begins: bool,
 }
 
 /// What to do about a chunk that arrived.
@@ -66,14 +57,15 @@ pub(crate) enum Arrival {
         /// Whether a new backfill begins: what is held from an earlier one is forgotten.
         begins: bool,
     },
-    /// Take this batch into the shard, then call [`Replication::batch_taken`].
+    /// Take this batch into the shard, then call [`Replication::batch_taken`], or
+    /// [`Replication::batch_refused`] where it cannot be applied.
     Batch(Vec<ReplicaChunk>),
 }
 
 impl Replication {
     /// Alone, and whole.
     pub fn new() -> Self {
-        Self { peers: None, batch: 0, whole: true }
+        Self { peers: None, whole: true }
     }
 
     /// Whether there are other replicas, so that changed rows are named by position.
@@ -132,47 +124,38 @@ impl Replication {
         self.peers.as_ref().map(|peers| peers.moved_by)
     }
 
-    /// Rows have changed.
-    pub fn note_rows(&mut self, rows: impl Iterator<Item = Row> + Clone) {
-        let Some(peers) = &mut self.peers else { return };
-        for backfill in peers.receivers.iter_mut().filter_map(|receiver| receiver.backfill.as_mut()) {
-            backfill.changed(rows.clone());
-        }
-        if let Some(peers) = self.sending() {
-            peers.open_batch.rows.extend(rows);
-        }
+    /// Whether the sums of open clocks are replicated.
+    pub fn takes_sums(&mut self) -> bool {
+        self.sending().is_some()
     }
 
-    /// Sums of a clock have changed.
-    pub fn note_sums(&mut self, clock: Clock, rows: impl Iterator<Item = Row>) {
+    /// The batch after which a receiver needs the change log.
+    pub fn needs_after(&self) -> Option<u64> {
+        self.peers.as_ref().and_then(Peers::needs_after)
+    }
+
+    /// Rows or sums have changed that had not since the last batch, and all together so many times.
+    pub fn note_changes(&mut self, rows: usize, times: usize) {
         if let Some(peers) = self.sending() {
-            peers.open_batch.held.entry(clock).or_default().extend(rows);
+            peers.timing.changed(rows, times);
         }
     }
 
     /// Something of a stream is finished, or the frontier has moved.
     pub fn note_progress(&mut self, now: Time) {
         if let Some(peers) = self.sending() {
-            peers.open_batch.note(now);
+            peers.timing.note(now);
         }
     }
 
     /// A worker has pushed.
     pub fn note_push(&mut self, worker: WorkerId) {
-        self.peers.iter_mut().for_each(|peers| peers.open_batch.pushed(worker));
+        self.peers.iter_mut().for_each(|peers| peers.timing.pushed(worker));
     }
 
     /// A read waits for the open batch.
     pub fn need_batch(&mut self) {
-        self.peers.iter_mut().for_each(|peers| peers.open_batch.needed = true);
-    }
-
-    /// The rows have moved: `moves` gives the new slot of each old one.
-    pub fn renumber(&mut self, moves: &[u32]) {
-        let Some(peers) = &mut self.peers else { return };
-        peers.open_batch.renumber(moves);
-        let backfills = peers.receivers.iter_mut().filter_map(|receiver| receiver.backfill.as_mut());
-        backfills.for_each(|backfill| backfill.renumber(moves));
+        self.peers.iter_mut().for_each(|peers| peers.timing.need());
     }
 
     /// Takes the role that a new plan gives it in its chain; `whole` where the plan says that it
@@ -182,6 +165,7 @@ impl Replication {
         role: ChainRole,
         whole: bool,
         now: Time,
+        log: &ChangeLog,
         view: &ShardView<'_, T>,
     ) -> Option<RoleChange> {
         self.whole = whole;
@@ -195,14 +179,13 @@ impl Replication {
         if whole {
             peers.backfilled_by = None;
         }
-        peers.take_part(role, self.batch, view.identity.plan.0, now);
-        peers.settle(self.batch);
+        peers.take_part(role, log.last(), view.identity.plan.0, now);
+        peers.settle(log.last());
         self.peers = (!alone).then_some(peers);
-        let begins = is_head && !was_chained && self.chained().is_some();
-        if begins {
+        if is_head && !was_chained && self.chained().is_some() {
             self.start_batches(view);
         }
-        Some(RoleChange { is_head, is_new_head: is_head && !was_head, begins })
+        Some(RoleChange { is_head, is_new_head: is_head && !was_head })
     }
 
     /// Begins to replicate. What was done while there was no receiver is acknowledged already; from
@@ -211,197 +194,208 @@ impl Replication {
         if let Some(peers) = self.peers.as_mut().filter(|peers| peers.is_head()) {
             peers.durable = view.streams.all_finished().collect();
             peers.announced = view.clocks.frontier();
-            peers.open_batch = batch::OpenBatch::default();
+            peers.timing = batch::BatchTiming::default();
         }
     }
 
-    /// Closes and sends the open batch, if it is due.
+    /// Closes the open batch and sends it, if it is due. Returns whether to acknowledge to every
+    /// worker again, because more may be durable.
     pub fn close_batch<T: Number>(
         &mut self,
         now: Time,
-        view: &ShardView<'_, T>,
-        out: &mut Outbox,
-    ) -> ReplicationEffect {
-        let mut effect = ReplicationEffect::default();
-        let row_bytes = view.rows.row_state_bytes() + 8;
-        while let Some(peers) = self.sending() {
-            if !peers.open_batch.is_due(now, row_bytes, peers.under_way()) {
-                break;
-            }
-            let (rows, sums) = peers.open_batch.close();
-            self.batch = self.batch.saturating_add(1);
-            let chunks = self.chunks(view, &rows, &sums);
-            effect.acknowledge |= self.send_batch(chunks, now, view, out);
-        }
-        effect
-    }
-
-    /// A batch cut into chunks, the metadata last.
-    fn chunks<T: Number>(
-        &self,
-        view: &ShardView<'_, T>,
-        rows: &[Row],
-        sums: &[(Clock, Vec<Row>)],
-    ) -> Vec<ReplicaChunk> {
-        let mut all: Vec<(ChunkContents, Payload, Payload)> = Vec::new();
-        for rows in rows.chunks(rows_per_chunk(view.rows.row_state_bytes())) {
-            all.push((ChunkContents::Rows, view.positions(rows), view.row_states(rows)));
-        }
-        for (clock, rows) in sums {
-            for rows in rows.chunks(rows_per_chunk(view.rows.width() * size_of::<T>())) {
-                let Some(values) = view.sums(*clock, rows) else { continue };
-                all.push((ChunkContents::ClockSums { clock: *clock }, view.positions(rows), values));
-            }
-        }
-        all.push((ChunkContents::Metadata { bytes: view.metadata() }, Payload::EMPTY, Payload::EMPTY));
-        let (table, shard, batch) = (view.identity.table, view.identity.shard(), self.batch);
-        let chunk = |(chunk, (contents, positions, values))| ReplicaChunk {
-            table,
-            shard,
-            batch,
-            chunk,
-            backfill: None,
-            contents,
-            positions,
-            values,
-        };
-        (0u32..).zip(all).map(chunk).collect()
-    }
-
-    /// Sends a batch that is complete here to every receiver. Returns whether to acknowledge to
-    /// every worker again.
-    fn send_batch<T: Number>(
-        &mut self,
-        chunks: Vec<ReplicaChunk>,
-        now: Time,
+        log: &mut ChangeLog,
         view: &ShardView<'_, T>,
         out: &mut Outbox,
     ) -> bool {
-        let finished = view.streams.all_finished().collect();
-        let batch = ReplicationBatch { number: self.batch, chunks, finished, frontier: view.clocks.frontier() };
+        let mut acknowledge = false;
+        let row_bytes = view.rows.row_state_bytes() + 8;
+        while let Some(peers) = self.sending() {
+            if !peers.timing.is_due(now, row_bytes, peers.under_way()) {
+                break;
+            }
+            peers.timing.close();
+            log.close();
+            acknowledge |= self.send_batch(now, log, view, out);
+        }
+        acknowledge
+    }
+
+    /// Sends the last batch of the log to every receiver. Returns whether to acknowledge to every
+    /// worker again.
+    fn send_batch<T: Number>(
+        &mut self,
+        now: Time,
+        log: &mut ChangeLog,
+        view: &ShardView<'_, T>,
+        out: &mut Outbox,
+    ) -> bool {
         let mut outgoing = Outgoing::new();
         if let Some(peers) = &mut self.peers {
-            peers.send(batch, now, &mut outgoing);
+            peers.send(mark(log.last(), view), now, &mut outgoing);
         }
-        send_chunks(view.identity, outgoing, out);
-        self.settle(now, view.identity, out)
+        self.send(outgoing, log, view, out);
+        self.settle(now, log, view.identity, out)
+    }
+
+    /// Sends what receivers lack. What changed is encoded as it is now, so the open batch belongs
+    /// to it and is closed first.
+    fn send<T: Number>(&mut self, outgoing: Outgoing, log: &mut ChangeLog, view: &ShardView<'_, T>, out: &mut Outbox) {
+        let Some(peers) = &mut self.peers else { return };
+        let sends_changes = outgoing.iter().any(|(_, sending)| matches!(sending, Sending::After(_)));
+        if sends_changes && peers.is_head() && (peers.timing.is_open() || log.open_len() > 0) {
+            peers.timing.close();
+            let number = log.close();
+            peers.mark(mark(number, view));
+        }
+        // Receivers that hold the same are sent the same chunks.
+        let mut encoded: BTreeMap<u64, Vec<ReplicaChunk>> = BTreeMap::new();
+        for (node, sending) in outgoing {
+            let chunks = match sending {
+                Sending::Chunk(chunk) => vec![chunk],
+                Sending::After(from) => {
+                    peers.was_sent(node, log.last());
+                    encoded.entry(from).or_insert_with(|| batch(from, log, view)).clone()
+                }
+            };
+            let head = view.identity.head(node);
+            chunks.into_iter().for_each(|chunk| out.send(Frame { head, message: Message::ReplicaChunk(chunk) }));
+        }
     }
 
     /// A receiver may hold more than before: counts what the tail holds as durable. Returns whether
     /// to acknowledge to every worker again; a replica acknowledges to its predecessor.
-    fn settle(&mut self, now: Time, identity: &Identity, out: &mut Outbox) -> bool {
+    fn settle(&mut self, now: Time, log: &ChangeLog, identity: &Identity, out: &mut Outbox) -> bool {
         let Some(peers) = &mut self.peers else { return false };
         let before = peers.under_way();
-        peers.settle(self.batch);
+        peers.settle(log.last());
         if !peers.is_head() {
-            self.answer(identity, out);
+            self.answer(log, identity, out);
             return false;
         }
         if before > 0 && peers.under_way() == 0 {
-            peers.open_batch.arrived(now);
+            peers.timing.arrived(now);
         }
         true
     }
 
     /// Acknowledges to the predecessor what every replica from here to the tail holds.
-    pub fn answer(&self, identity: &Identity, out: &mut Outbox) {
+    pub fn answer(&self, log: &ChangeLog, identity: &Identity, out: &mut Outbox) {
         let Some(peers) = &self.peers else { return };
         let Some(from) = peers.role.from else { return };
         let (table, shard) = (identity.table, identity.shard());
-        let replicated = Replicated { table, shard, through: peers.through(self.batch), backfill: peers.backfilled_by };
+        let through = peers.through(log.last());
+        let replicated = Replicated { table, shard, through, backfill: peers.backfilled_by };
         out.send(Frame { head: identity.head(from), message: Message::Replicated(replicated) });
     }
 
     /// A chunk of a batch or of a backfill arrives.
-    pub fn arrive(&mut self, from: NodeId, chunk: ReplicaChunk) -> Arrival {
+    pub fn arrive(&mut self, from: NodeId, chunk: ReplicaChunk, log: &mut ChangeLog) -> Arrival {
         let Some(peers) = self.peers.as_mut().filter(|peers| peers.role.from == Some(from)) else {
             return Arrival::Ignored;
         };
         if let Some(backfill) = chunk.backfill {
-            return if self.whole { Arrival::Answered } else { self.arrive_in_backfill(backfill, chunk) };
+            return if self.whole { Arrival::Answered } else { self.arrive_in_backfill(backfill, chunk, log) };
         }
         if !self.whole && !peers.complete {
             // Its backfill is answered instead, or a later batch.
             return Arrival::Ignored;
         }
-        let ends = matches!(chunk.contents, ChunkContents::Metadata { .. });
-        if chunk.batch != self.batch.saturating_add(1) || chunk.chunk as usize > peers.arriving.len() {
-            peers.arriving.clear();
+        let ChangeChunk { chunk: number, ends, .. } = chunk.changes;
+        match peers.cursor.take(chunk.changes) {
             // Answered once for each batch, whether it was resent or shows a gap.
-            return if ends { Arrival::Answered } else { Arrival::Ignored };
+            ChangeStep::Held | ChangeStep::Gap if ends => Arrival::Answered,
+            ChangeStep::Held | ChangeStep::Gap => Arrival::Ignored,
+            step @ (ChangeStep::First | ChangeStep::Next | ChangeStep::Complete) => {
+                peers.arriving.truncate(number as usize);
+                peers.arriving.push(chunk);
+                let is_whole = step == ChangeStep::Complete;
+                if is_whole { Arrival::Batch(std::mem::take(&mut peers.arriving)) } else { Arrival::Ignored }
+            }
         }
-        peers.arriving.truncate(chunk.chunk as usize);
-        peers.arriving.push(chunk);
-        if ends { Arrival::Batch(std::mem::take(&mut peers.arriving)) } else { Arrival::Ignored }
     }
 
     /// A chunk of a backfill is taken as it comes, if it is the next.
-    fn arrive_in_backfill(&mut self, backfill: u64, chunk: ReplicaChunk) -> Arrival {
+    fn arrive_in_backfill(&mut self, backfill: u64, chunk: ReplicaChunk, log: &mut ChangeLog) -> Arrival {
         let Some(peers) = &mut self.peers else { return Arrival::Ignored };
         let (arrived, begins) = match peers.backfilled_by {
             Some((known, arrived)) if known == backfill => (arrived, false),
             Some((known, _)) if known > backfill => return Arrival::Answered,
             _ => {
-                (self.batch, peers.complete) = (0, false);
+                log.start_at(0);
+                peers.hold(0);
+                peers.complete = false;
                 (0, true)
             }
         };
         peers.backfilled_by = Some((backfill, arrived));
-        Arrival::Backfill { chunk: (chunk.chunk == arrived).then_some(chunk), begins }
+        Arrival::Backfill { chunk: (chunk.changes.chunk == arrived).then_some(chunk), begins }
     }
 
     /// A chunk of a backfill is in the shard, and the predecessor is told so.
-    pub fn backfill_taken(&mut self, chunk: &ReplicaChunk) {
+    pub fn backfill_taken(&mut self, chunk: &ReplicaChunk, log: &mut ChangeLog) {
         let Some(peers) = &mut self.peers else { return };
         let Some((backfill, arrived)) = peers.backfilled_by else { return };
-        let is_last = matches!(chunk.contents, ChunkContents::Metadata { .. });
-        (peers.backfilled_by, peers.complete) = (Some((backfill, arrived.saturating_add(1))), is_last);
-        if is_last {
-            self.batch = chunk.batch;
+        let ChangeChunk { to, ends, .. } = chunk.changes;
+        (peers.backfilled_by, peers.complete) = (Some((backfill, arrived.saturating_add(1))), ends);
+        if ends {
+            log.start_at(to);
+            peers.hold(to);
         }
     }
 
-    /// The next batch is in the shard: it goes on down the chain.
+    /// The next batch is in the shard: it goes on down the chain. Returns whether to acknowledge to
+    /// every worker again.
     pub fn batch_taken<T: Number>(
         &mut self,
-        chunks: Vec<ReplicaChunk>,
+        chunks: &[ReplicaChunk],
         now: Time,
+        log: &mut ChangeLog,
         view: &ShardView<'_, T>,
         out: &mut Outbox,
-    ) -> ReplicationEffect {
-        self.batch = self.batch.saturating_add(1);
-        ReplicationEffect { acknowledge: self.send_batch(chunks, now, view, out), begins: false }
+    ) -> bool {
+        let held = chunks.last().map_or(log.last(), |chunk| chunk.changes.to);
+        let is_followed = self.peers.as_ref().is_some_and(|peers| !peers.receivers.is_empty());
+        log.append(held, if is_followed { changes_of(chunks) } else { Changes::default() });
+        self.send_batch(now, log, view, out)
     }
 
-    /// A replica acknowledges batches, or chunks of a backfill.
+    /// A batch could not be applied: it was damaged on its way, or is of another release. The
+    /// predecessor resends it.
+    pub fn batch_refused(&mut self, log: &ChangeLog) {
+        self.peers.iter_mut().for_each(|peers| peers.hold(log.last()));
+    }
+
+    /// A replica acknowledges batches, or chunks of a backfill. Returns whether to acknowledge to
+    /// every worker again.
     pub fn acknowledged<T: Number>(
         &mut self,
         from: NodeId,
         replicated: &Replicated,
         now: Time,
+        log: &mut ChangeLog,
         view: &ShardView<'_, T>,
         out: &mut Outbox,
-    ) -> ReplicationEffect {
+    ) -> bool {
         let mut outgoing = Outgoing::new();
         if let Some(peers) = &mut self.peers {
             peers.answered(from, replicated.through, replicated.backfill, now, &mut outgoing);
         }
-        let begins = self.continue_backfills(view, &mut outgoing);
-        send_chunks(view.identity, outgoing, out);
-        ReplicationEffect { acknowledge: self.settle(now, view.identity, out), begins }
+        self.continue_backfills(log, view, &mut outgoing);
+        self.send(outgoing, log, view, out);
+        self.settle(now, log, view.identity, out)
     }
 
     /// Time has passed: resends what was not acknowledged in time, and tells the coordinator which
     /// replicas are backfilled.
-    pub fn tick<T: Number>(&mut self, now: Time, view: &ShardView<'_, T>, out: &mut Outbox) -> ReplicationEffect {
+    pub fn tick<T: Number>(&mut self, now: Time, log: &mut ChangeLog, view: &ShardView<'_, T>, out: &mut Outbox) {
         let mut outgoing = Outgoing::new();
         let mut backfilled = Vec::new();
         if let Some(peers) = &mut self.peers {
             peers.send_again(now, &mut outgoing);
             backfilled.extend(peers.backfilled());
         }
-        let begins = self.continue_backfills(view, &mut outgoing);
-        send_chunks(view.identity, outgoing, out);
+        self.continue_backfills(log, view, &mut outgoing);
+        self.send(outgoing, log, view, out);
         for node in backfilled {
             let NodeId::Server(server) = node else { continue };
             let Identity { table, plan, .. } = *view.identity;
@@ -409,34 +403,60 @@ impl Replication {
             let head = view.identity.plain_head(NodeId::Coordinator);
             out.send(Frame { head, message: Message::Control(message) });
         }
-        ReplicationEffect { acknowledge: false, begins }
     }
 
-    /// Sends the next chunks to the replicas that are being backfilled. Returns whether batches
-    /// begin.
-    fn continue_backfills<T: Number>(&mut self, view: &ShardView<'_, T>, outgoing: &mut Outgoing) -> bool {
-        let Some(peers) = &mut self.peers else { return false };
+    /// Sends the next chunks to the replicas that are being backfilled.
+    fn continue_backfills<T: Number>(&mut self, log: &mut ChangeLog, view: &ShardView<'_, T>, outgoing: &mut Outgoing) {
+        let Some(peers) = &mut self.peers else { return };
         let was_solitary = peers.is_solitary();
         for receiver in &mut peers.receivers {
             if let Some(backfill) = &mut receiver.backfill {
-                backfill.proceed(self.batch, view, |chunk| outgoing.push((receiver.node, chunk)));
+                backfill.proceed(log, view, |chunk| outgoing.push((receiver.node, Sending::Chunk(chunk))));
+                receiver.backfill_sent();
             }
         }
-        let begins = was_solitary && !peers.is_solitary();
-        if begins {
+        if was_solitary && !peers.is_solitary() {
             self.start_batches(view);
         }
-        begins
     }
 }
 
-/// Rows in a chunk, where a row takes so many bytes.
-pub(crate) fn rows_per_chunk(row_bytes: usize) -> usize {
-    (PART_BYTES / row_bytes.max(8)).max(1)
+/// What a replica holds once it holds batch `number`, which is of this moment.
+fn mark<T: Number>(number: u64, view: &ShardView<'_, T>) -> BatchMark {
+    BatchMark { number, finished: view.streams.all_finished().collect(), frontier: view.clocks.frontier() }
 }
 
-fn send_chunks(identity: &Identity, outgoing: Outgoing, out: &mut Outbox) {
-    for (to, chunk) in outgoing {
-        out.send(Frame { head: identity.head(to), message: Message::ReplicaChunk(chunk) });
+/// Everything that changed after batch `from`, as it is now, cut into chunks, the metadata last.
+fn batch<T: Number>(from: u64, log: &ChangeLog, view: &ShardView<'_, T>) -> Vec<ReplicaChunk> {
+    let mut all: Vec<Contents> = Vec::new();
+    let changes = log.since(from);
+    encode::rows(&changes.rows, view, |contents| all.push(contents));
+    for (clock, rows) in &changes.sums {
+        encode::sums(*clock, rows, view, |contents| all.push(contents));
     }
+    all.push(encode::metadata(view));
+    let (table, shard, to, count) = (view.identity.table, view.identity.shard(), log.last(), all.len());
+    let chunk = |(chunk, (contents, positions, values)): (u32, Contents)| {
+        let changes = ChangeChunk { from, to, chunk, ends: chunk as usize + 1 == count };
+        ReplicaChunk { table, shard, changes, backfill: None, contents, positions, values }
+    };
+    (0u32..).zip(all).map(chunk).collect()
+}
+
+/// The rows and sums that a batch brings, for those who are sent it next.
+fn changes_of(chunks: &[ReplicaChunk]) -> Changes {
+    let mut changes = Changes::default();
+    for chunk in chunks {
+        let positions = chunk.positions.numbers::<u64>().unwrap_or(&[]);
+        match &chunk.contents {
+            ChunkContents::Rows => changes.rows.extend_from_slice(positions),
+            ChunkContents::ClockSums { clock } => changes.sums.entry(*clock).or_default().extend(positions),
+            ChunkContents::Metadata { .. } => {}
+        }
+    }
+    for rows in changes.sums.values_mut().chain([&mut changes.rows]) {
+        rows.sort_unstable();
+        rows.dedup();
+    }
+    changes
 }

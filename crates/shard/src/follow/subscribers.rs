@@ -1,6 +1,8 @@
-//! Eager refresh: which worker reads which rows, which of those changed since the frontier last
-//! moved, and the numbered messages that tell it.
+//! Eager refresh: which worker reads which rows, and the numbered messages that tell it which of
+//! them changed. When the frontier moves, each subscriber is sent what the change log has for it
+//! since the move before.
 
+use crate::changes::ChangeLog;
 use crate::rows::slot_set::SlotSet;
 use crate::view::{Row, ShardView};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -49,7 +51,7 @@ impl Subscription {
         self.sent(whole);
         let from = self.frontier;
         self.frontier = if whole { frontier } else { from };
-        let positions: Vec<u64> = rows.iter().map(|(position, _)| *position).collect();
+        let (positions, slots): (Vec<u64>, Vec<u32>) = rows.iter().copied().unzip();
         Refresh {
             table: view.identity.table,
             shard: view.identity.shard(),
@@ -59,20 +61,20 @@ impl Subscription {
             failed: view.clocks.failed().filter(|failed| failed.clock >= from).cloned().collect(),
             contains: view.streams.finished(worker),
             positions: view.pool.copy(&positions),
-            values: view.values(rows, frontier),
+            values: view.values(&slots, frontier),
         }
     }
 }
 
-/// All subscriptions of a shard, and the rows that changed since the last refresh.
+/// All subscriptions of a shard.
 #[derive(Debug, Default)]
 pub(crate) struct Subscribers {
     subscriptions: BTreeMap<WorkerId, Subscription>,
     sequences: u64,
-    any_row: SlotSet,
     /// Keys without a row, and who has read them: a row that is made there is news.
     absent: BTreeMap<u64, BTreeSet<WorkerId>>,
-    changed: BTreeMap<u64, u32>,
+    /// The batch of the change log up to which subscribers have been told.
+    cursor: u64,
 }
 
 impl Subscribers {
@@ -82,22 +84,31 @@ impl Subscribers {
         *self = Self { sequences: plan.0 << 32, ..Self::default() };
     }
 
+    /// The batch after which subscribers need the change log.
+    pub fn needs_after(&self) -> Option<u64> {
+        (!self.subscriptions.is_empty()).then_some(self.cursor)
+    }
+
     /// `worker` has read these rows, by position and slot, all of them fresh at `frontier`. Returns
     /// the sequence that will keep them fresh and its last number, or nothing where they alone are
     /// more than `most` rows. A subscription that would grow past that starts over with what was
-    /// read last.
+    /// read last. `last`: the last closed batch of the change log.
     pub fn subscribe(
         &mut self,
         worker: WorkerId,
         frontier: Clock,
-        rows: &[(u64, u32)],
+        rows: &[Row],
         most: u64,
+        last: u64,
     ) -> Option<(u64, u64)> {
         if rows.len() as u64 > most {
             return None;
         }
+        if self.subscriptions.is_empty() {
+            self.cursor = last;
+        }
         if let Some(known) = self.subscriptions.get(&worker) {
-            let is_new = |(position, slot): &&(u64, u32)| match *slot {
+            let is_new = |(position, slot): &&Row| match *slot {
                 ABSENT => !self.absent.get(position).is_some_and(|readers| readers.contains(&worker)),
                 slot => !known.rows.contains(slot),
             };
@@ -117,34 +128,17 @@ impl Subscribers {
                 subscription.absent += u64::from(is_new);
             } else {
                 subscription.rows.insert(*slot);
-                self.any_row.insert(*slot);
             }
         }
         Some((subscription.sequence, subscription.number))
     }
 
-    /// The rows at `slots` have changed.
-    pub fn changed(&mut self, rows: impl Iterator<Item = (u64, u32)>) {
-        if self.subscriptions.is_empty() {
-            return;
-        }
-        for (position, slot) in rows {
-            if !self.absent.is_empty() {
-                self.made(position, slot);
-            }
-            if self.any_row.contains(slot) {
-                self.changed.insert(position, slot);
-            }
-        }
-    }
-
-    /// A row is there: whoever has read its key watches the row from now on.
+    /// A row was made: workers that have read its key watch the row from now on.
     fn made(&mut self, position: u64, slot: u32) {
         for worker in self.absent.remove(&position).into_iter().flatten() {
             if let Some(subscription) = self.subscriptions.get_mut(&worker) {
                 subscription.absent -= 1;
                 subscription.rows.insert(slot);
-                self.any_row.insert(slot);
             }
         }
     }
@@ -159,9 +153,7 @@ impl Subscribers {
 
     /// All rows have been put in order.
     pub fn renumber(&mut self, moves: &[u32]) {
-        self.any_row.renumber(moves);
         self.subscriptions.values_mut().for_each(|subscription| subscription.rows.renumber(moves));
-        self.changed.values_mut().for_each(|slot| *slot = moves[*slot as usize]);
     }
 
     /// A worker that is gone needs nothing any more.
@@ -174,25 +166,40 @@ impl Subscribers {
         }
     }
 
-    /// The frontier has moved: what each subscriber must be told, as rising positions and their
-    /// slots.
-    fn take_changes(&mut self) -> Vec<(WorkerId, Vec<(u64, u32)>)> {
+    /// Rising rows have changed: which of them each subscriber must be told of.
+    fn take_changes(&mut self, changed: &[Row]) -> Vec<(WorkerId, Vec<Row>)> {
         let behind = |(_, known): &(&WorkerId, &Subscription)| known.unreceived.len() >= MAX_UNRECEIVED;
         let behind: Vec<WorkerId> = self.subscriptions.iter().filter(behind).map(|(worker, _)| *worker).collect();
         behind.into_iter().for_each(|worker| self.drop_worker(worker));
-        let changed = std::mem::take(&mut self.changed);
+        if !self.absent.is_empty() {
+            changed.iter().for_each(|(position, slot)| self.made(*position, *slot));
+        }
         let of = |subscription: &Subscription| {
-            changed.iter().map(|(p, s)| (*p, *s)).filter(|(_, slot)| subscription.rows.contains(*slot)).collect()
+            changed.iter().copied().filter(|(_, slot)| subscription.rows.contains(*slot)).collect()
         };
         self.subscriptions.iter().map(|(worker, subscription)| (*worker, of(subscription))).collect()
     }
 
     /// The frontier has moved to `frontier`: sends every subscriber those of its rows that changed,
     /// and that its other rows are fresh. Returns how many messages that took.
-    pub fn refresh<T: Number>(&mut self, frontier: Clock, view: &ShardView<'_, T>, out: &mut Outbox) -> u64 {
+    pub fn refresh<T: Number>(
+        &mut self,
+        frontier: Clock,
+        log: &mut ChangeLog,
+        view: &ShardView<'_, T>,
+        out: &mut Outbox,
+    ) -> u64 {
+        if self.subscriptions.is_empty() {
+            return 0;
+        }
+        let last = log.close_if_changed();
+        let changes = log.since(self.cursor);
+        let slots = view.slots(&changes.rows);
+        let changed: Vec<Row> = changes.rows.iter().copied().zip(slots).collect();
+        self.cursor = last;
         let rows_per_part = (PART_BYTES / (view.rows.width() * size_of::<T>() + 8)).max(1);
         let mut messages = 0;
-        for (worker, rows) in self.take_changes() {
+        for (worker, rows) in self.take_changes(&changed) {
             let Some(subscription) = self.subscriptions.get_mut(&worker) else { continue };
             let pieces = rows.len().div_ceil(rows_per_part).max(1);
             for piece in 0..pieces {
@@ -214,44 +221,45 @@ mod tests {
     #[test]
     fn a_subscriber_hears_of_its_own_rows_alone() {
         let mut subscribers = Subscribers::default();
-        assert_eq!(subscribers.subscribe(WorkerId(0), Clock(0), &[(10, 1), (20, 2)], 10), Some((1, 0)));
-        assert_eq!(subscribers.subscribe(WorkerId(1), Clock(0), &[(20, 2), (30, 3)], 10), Some((2, 0)));
-        subscribers.changed([(10, 1), (20, 2), (40, 4)].into_iter());
-        let changes = subscribers.take_changes();
+        assert_eq!(subscribers.subscribe(WorkerId(0), Clock(0), &[(10, 1), (20, 2)], 10, 0), Some((1, 0)));
+        assert_eq!(subscribers.subscribe(WorkerId(1), Clock(0), &[(20, 2), (30, 3)], 10, 0), Some((2, 0)));
+        let changes = subscribers.take_changes(&[(10, 1), (20, 2), (40, 4)]);
         assert_eq!(changes, [(WorkerId(0), vec![(10, 1), (20, 2)]), (WorkerId(1), vec![(20, 2)])]);
-        assert!(subscribers.take_changes().iter().all(|(_, rows)| rows.is_empty()), "said once");
+        assert!(subscribers.take_changes(&[]).iter().all(|(_, rows)| rows.is_empty()));
     }
 
     #[test]
     fn a_subscriber_that_falls_behind_is_dropped_and_starts_a_new_sequence() {
         let mut subscribers = Subscribers::default();
-        subscribers.subscribe(WorkerId(0), Clock(0), &[(10, 1)], 10);
+        subscribers.subscribe(WorkerId(0), Clock(0), &[(10, 1)], 10, 0);
         for _ in 0..MAX_UNRECEIVED {
-            assert_eq!(subscribers.take_changes().len(), 1);
+            assert_eq!(subscribers.take_changes(&[]).len(), 1);
             // In two messages: what counts is how many refreshes are under way.
             let subscription = subscribers.subscriptions.get_mut(&WorkerId(0)).expect("subscribed");
             subscription.sent(false);
             subscription.sent(true);
         }
-        assert!(subscribers.take_changes().is_empty());
-        assert_eq!(subscribers.subscribe(WorkerId(0), Clock(0), &[(10, 1)], 10), Some((2, 0)));
+        assert!(subscribers.take_changes(&[]).is_empty());
+        assert_eq!(subscribers.subscribe(WorkerId(0), Clock(0), &[(10, 1)], 10, 0), Some((2, 0)));
     }
 
-    fn rows(slots: std::ops::Range<u32>) -> Vec<(u64, u32)> {
+    fn rows(slots: std::ops::Range<u32>) -> Vec<Row> {
         slots.map(|slot| (u64::from(slot), slot)).collect()
     }
 
     #[test]
     fn a_key_without_a_row_is_watched_until_it_has_one() {
         let mut subscribers = Subscribers::default();
-        assert_eq!(subscribers.subscribe(WorkerId(0), Clock(0), &[(10, 1), (20, ABSENT)], 2), Some((1, 0)));
-        assert_eq!(subscribers.subscribe(WorkerId(0), Clock(0), &[(20, ABSENT)], 2), Some((1, 0)), "watched already");
-        subscribers.changed([(15, 2), (20, 3)].into_iter());
-        assert_eq!(subscribers.take_changes(), [(WorkerId(0), vec![(20, 3)])], "its row is made");
-        subscribers.changed([(20, 3)].into_iter());
-        assert_eq!(subscribers.take_changes(), [(WorkerId(0), vec![(20, 3)])], "and changes");
+        assert_eq!(subscribers.subscribe(WorkerId(0), Clock(0), &[(10, 1), (20, ABSENT)], 2, 0), Some((1, 0)));
+        assert_eq!(
+            subscribers.subscribe(WorkerId(0), Clock(0), &[(20, ABSENT)], 2, 0),
+            Some((1, 0)),
+            "watched already"
+        );
+        assert_eq!(subscribers.take_changes(&[(15, 2), (20, 3)]), [(WorkerId(0), vec![(20, 3)])], "its row is made");
+        assert_eq!(subscribers.take_changes(&[(20, 3)]), [(WorkerId(0), vec![(20, 3)])], "and changes");
         assert!(subscribers.absent.is_empty());
-        assert_eq!(subscribers.subscribe(WorkerId(0), Clock(0), &[(30, ABSENT)], 2), Some((2, 0)), "one too many");
+        assert_eq!(subscribers.subscribe(WorkerId(0), Clock(0), &[(30, ABSENT)], 2, 0), Some((2, 0)), "one too many");
         subscribers.drop_worker(WorkerId(0));
         assert!(subscribers.absent.is_empty(), "nothing is kept for one who is gone");
     }
@@ -259,13 +267,17 @@ mod tests {
     #[test]
     fn a_subscription_is_bounded() {
         let mut subscribers = Subscribers::default();
-        assert_eq!(subscribers.subscribe(WorkerId(0), Clock(0), &rows(0..3), 3), Some((1, 0)));
-        assert_eq!(subscribers.subscribe(WorkerId(0), Clock(0), &rows(1..3), 3), Some((1, 0)), "those it has are fine");
+        assert_eq!(subscribers.subscribe(WorkerId(0), Clock(0), &rows(0..3), 3, 0), Some((1, 0)));
         assert_eq!(
-            subscribers.subscribe(WorkerId(0), Clock(0), &rows(2..4), 3),
+            subscribers.subscribe(WorkerId(0), Clock(0), &rows(1..3), 3, 0),
+            Some((1, 0)),
+            "those it has are fine"
+        );
+        assert_eq!(
+            subscribers.subscribe(WorkerId(0), Clock(0), &rows(2..4), 3, 0),
             Some((2, 0)),
             "one too many starts over"
         );
-        assert_eq!(subscribers.subscribe(WorkerId(0), Clock(0), &rows(0..4), 3), None, "too many at once");
+        assert_eq!(subscribers.subscribe(WorkerId(0), Clock(0), &rows(0..4), 3, 0), None, "too many at once");
     }
 }

@@ -6,8 +6,10 @@
 //! the rows that the clock will change. When the frontier passes a clock, [`Clocks::pop_before`]
 //! hands all of that out once.
 
+use crate::changes::changed_rows::ChangedRows;
 use crate::intake::combine::{Combination, HeldClock};
 use crate::intake::frontier::Frontier;
+use crate::view::Row;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use types::{Clock, Combine, HELD_CLOCKS, WorkerId};
 use update::Number;
@@ -18,9 +20,6 @@ const SETTINGS: usize = 1024;
 /// Failed clocks that a shard remembers for its readers.
 const FAILED_CLOCKS: usize = 64;
 
-/// A row by its position and slot.
-type Row = (u64, u32);
-
 /// The frontier, and what is held for the clocks from it on.
 pub(crate) struct Clocks<T> {
     combine: Combine,
@@ -29,7 +28,7 @@ pub(crate) struct Clocks<T> {
     examples: BTreeMap<Clock, u64>,
     /// Positions and slots of the rows that each held clock will change, where followers need
     /// them.
-    changes: BTreeMap<Clock, BTreeMap<u64, u32>>,
+    changes: BTreeMap<Clock, ChangedRows>,
     /// Clocks from the frontier on for which a setting is kept.
     settings: BTreeSet<Clock>,
     /// The last clocks that failed.
@@ -43,7 +42,7 @@ pub(crate) struct EndedClock<T> {
     /// What came of its contributions.
     pub outcome: ClockOutcome<T>,
     /// The rows that it changes, if followers need them.
-    pub changes: BTreeMap<u64, u32>,
+    pub changes: ChangedRows,
     /// The examples that its contributions were computed from.
     pub examples: u64,
 }
@@ -130,11 +129,6 @@ impl<T: Number> Clocks<T> {
     /// The first clock whose contributions are not held.
     fn end_of_held(&self) -> Clock {
         Clock(self.frontier.value().0.saturating_add(HELD_CLOCKS))
-    }
-
-    /// The first clock of which nothing is held.
-    pub fn begun(&self) -> Clock {
-        self.held.last_key_value().map_or(Clock(0), |(clock, _)| clock.next())
     }
 
     /// Whether contributions of a clock are still being held: it is open.
@@ -242,10 +236,10 @@ impl<T: Number> Clocks<T> {
         })
     }
 
-    /// The sums that a clock holds for these rows, row after row.
-    pub fn sums_of(&self, clock: Clock, width: usize, rows: &[Row]) -> Option<Vec<T>> {
+    /// The sums that a clock holds for the rows at these slots, row after row.
+    pub fn sums_of(&self, clock: Clock, width: usize, slots: &[u32]) -> Option<Vec<T>> {
         let Some(HeldClock::Sum(sum)) = self.held.get(&clock) else { return None };
-        Some(rows.iter().filter_map(|(_, slot)| sum.get(width, *slot)).flatten().copied().collect())
+        Some(slots.iter().filter_map(|slot| sum.get(width, *slot)).flatten().copied().collect())
     }
 
     /// Forgets everything that is held: a backfill brings it again from the beginning.
@@ -302,9 +296,7 @@ impl<T: Number> Clocks<T> {
                 sum.renumber(moves);
             }
         }
-        for slot in self.changes.values_mut().flat_map(BTreeMap::values_mut) {
-            *slot = moves[*slot as usize];
-        }
+        self.changes.values_mut().for_each(|rows| rows.renumber(moves));
     }
 }
 
@@ -339,7 +331,7 @@ mod tests {
             ClockOutcome::Apply { slots, values } => Some((slots, values)),
             ClockOutcome::Failed => None,
         };
-        Some((ended.clock.0, outcome, ended.changes.into_keys().collect(), ended.examples))
+        Some((ended.clock.0, outcome, ended.changes.iter().map(|(position, _)| position).collect(), ended.examples))
     }
 
     #[test]
@@ -349,12 +341,11 @@ mod tests {
         add(&mut clocks, 0, 2, 1);
         add(&mut clocks, 0, 2, 2);
         clocks.hold_examples(Clock(2), 7);
-        assert_eq!(clocks.begun(), Clock(2));
         assert_eq!(pop(&mut clocks, 1), Some((0, Some((vec![2], vec![3])), vec![102], 20)));
         assert_eq!(pop(&mut clocks, 1), None, "clock 1 is open");
         assert_eq!(pop(&mut clocks, 3), Some((1, Some((vec![3], vec![5])), vec![103], 10)));
         assert_eq!((clocks.take_other_examples(Clock(2)), clocks.take_other_examples(Clock(3))), (0, 7));
-        assert_eq!(clocks.begun(), Clock(0), "nothing is held");
+        assert!(clocks.pop_before(Clock(9)).is_none());
     }
 
     #[test]
@@ -402,7 +393,7 @@ mod tests {
         add(&mut replica, 4, 1, 7);
         replica.load(head.save());
         let held: Vec<Clock> = replica.sums().map(|(clock, _)| clock).collect();
-        assert_eq!((held, replica.sums_of(Clock(4), 1, &[(101, 1)])), (vec![Clock(4)], Some(vec![7])));
+        assert_eq!((held, replica.sums_of(Clock(4), 1, &[1])), (vec![Clock(4)], Some(vec![7])));
         assert!(pop(&mut replica, 9).is_some_and(|(clock, outcome, ..)| clock == 4 && outcome.is_some()));
         assert!(pop(&mut replica, 9).is_some_and(|(clock, outcome, ..)| clock == 6 && outcome.is_none()));
     }
@@ -412,9 +403,12 @@ mod tests {
         let mut clocks = clocks(Combine::Clock(Reduce::Sum));
         add(&mut clocks, 0, 1, 5);
         clocks.renumber(&[3, 2, 1, 0]);
-        add(&mut clocks, 0, 2, 1);
+        if let Some(sum) = clocks.sum(Clock(0), Vec::new) {
+            sum.add(1, 8, &Resolved::Run { first: 2, count: 1 }, &[1]);
+        }
+        clocks.will_change(Clock(0), [(101, 2), (99, 0)].into_iter());
         let ended = clocks.pop_before(Clock(1)).expect("held");
-        assert_eq!(ended.changes.into_iter().collect::<Vec<_>>(), [(101, 2), (102, 2)]);
+        assert_eq!(ended.changes.iter().collect::<Vec<_>>(), [(101, 2), (99, 0)]);
         assert!(matches!(ended.outcome, ClockOutcome::Apply { slots, values } if slots == [2] && values == [6]));
     }
 

@@ -45,7 +45,7 @@ impl<T: Number> Shard<T> {
                     self.rows.end_clock(ended.clock, true);
                     self.rows.count_examples(ended.examples);
                     self.rows.apply_clock(ended.clock, &slots, values);
-                    self.followers.changed_in_clock(ended.clock, &ended.changes);
+                    self.followers.changed(ended.changes.iter());
                 }
                 ClockOutcome::Failed => {
                     self.rows.end_clock(ended.clock, false);

@@ -149,9 +149,7 @@ impl<T: Number> Shard<T> {
                 if self.followers.need_changes() {
                     self.clocks.will_change(clock, found.rows(&push.keys));
                 }
-                if self.followers.replicas.has_peers() {
-                    self.followers.replicas.note_sums(clock, found.rows(&push.keys));
-                }
+                self.followers.changed_sums(clock, found.rows(&push.keys));
             }
         }
         Ok(())

@@ -1,6 +1,7 @@
 //! One read through the parts of a shard: admitted or parked, then collected from the rows and
 //! answered.
 
+use crate::follow::Followers;
 use crate::intake::decode::unpacked;
 use crate::reads::parked::{ParkedRead, Parking};
 use crate::rows::resolve::{FoundRows, NotApplied};
@@ -111,14 +112,16 @@ impl<T: Number> Shard<T> {
         self.rows.read(self.clocks.frontier(), found.slots.slots(), values.numbers_mut::<T>());
         let sequence = match self.spec.cache {
             _ if joins => self.followers.deltas.as_mut().and_then(|deltas| {
+                let last = self.followers.log.last();
                 let positions: Vec<u64> = found.rows(&pull.keys).map(|(position, _)| position).collect();
                 // Only tables of f32 have a delta log.
-                deltas.join(self.clocks.begun(), &positions, bytemuck::cast_slice_mut(values.numbers_mut::<T>()))
+                deltas.join(last, &positions, bytemuck::cast_slice_mut(values.numbers_mut::<T>()))
             }),
             CacheSpec::Rows { max_rows } if subscribes => {
                 let announced = self.announced();
                 let rows: Vec<(u64, u32)> = found.rows(&pull.keys).collect();
-                self.followers.subscribers.subscribe(read.worker, announced, &rows, max_rows)
+                let Followers { log, subscribers, .. } = &mut self.followers;
+                subscribers.subscribe(read.worker, announced, &rows, max_rows, log.last())
             }
             CacheSpec::Rows { .. } | CacheSpec::Off => None,
         };

@@ -1,8 +1,10 @@
 //! Replication through the parts of a shard: its role in the chain, batches that go out, and
 //! chunks that come in.
 
+use crate::changes::ChangeLog;
+use crate::follow::Followers;
 use crate::follow::replica::peers::ChainRole;
-use crate::follow::replica::{Arrival, Replication, ReplicationEffect};
+use crate::follow::replica::{Arrival, Replication};
 use crate::metadata::ShardMetadata;
 use crate::shard::Shard;
 use crate::view::ShardView;
@@ -14,10 +16,13 @@ impl<T: Number> Shard<T> {
     /// Takes the role that a new plan gives it in its chain.
     pub(super) fn take_role(&mut self, role: ChainRole, whole: bool, out: &mut Outbox) {
         let now = self.now;
+        let needed_changes = self.followers.need_changes();
         let (view, followers) = self.view_and_followers();
-        let Some(change) = followers.replicas.take_part(role, whole, now, &view) else { return };
-        self.rows.name_rows(self.followers.name_rows());
-        if change.begins {
+        let Followers { log, replicas, .. } = followers;
+        let Some(change) = replicas.take_part(role, whole, now, log, &view) else { return };
+        self.followers.trim();
+        self.rows.name_rows(self.followers.need_changes());
+        if self.followers.need_changes() && !needed_changes {
             self.clocks.name_changes(|| self.rows.positions());
         }
         if change.is_new_head {
@@ -69,24 +74,21 @@ impl<T: Number> Shard<T> {
     pub(super) fn start_batches(&mut self) {
         let (view, followers) = self.view_and_followers();
         followers.replicas.start_batches(&view);
-        self.clocks.name_changes(|| self.rows.positions());
     }
 
     /// Closes the open batch, if it is due, and tells workers what the tail holds.
     pub(super) fn close_batch(&mut self, out: &mut Outbox) {
-        self.replicate(|replicas, now, view| replicas.close_batch(now, view, out));
+        self.replicate(|replicas, log, now, view| replicas.close_batch(now, log, view, out));
         self.announce(out);
     }
 
-    /// Does a step of replication, and what it asks of the other parts.
-    fn replicate(&mut self, step: impl FnOnce(&mut Replication, Time, &ShardView<'_, T>) -> ReplicationEffect) {
+    /// Does a step of replication, which returns whether to acknowledge to every worker again.
+    fn replicate(&mut self, step: impl FnOnce(&mut Replication, &mut ChangeLog, Time, &ShardView<'_, T>) -> bool) {
         let now = self.now;
         let (view, followers) = self.view_and_followers();
-        let effect = step(&mut followers.replicas, now, &view);
-        if effect.begins {
-            self.clocks.name_changes(|| self.rows.positions());
-        }
-        if effect.acknowledge {
+        let acknowledge = step(&mut followers.replicas, &mut followers.log, now, &view);
+        followers.trim();
+        if acknowledge {
             self.streams.remind_all();
         }
     }
@@ -94,24 +96,28 @@ impl<T: Number> Shard<T> {
     /// A chunk of a batch or of a backfill arrives. With the last of its chunks a batch is taken,
     /// if it is the next.
     pub(super) fn take_chunk(&mut self, from: NodeId, chunk: ReplicaChunk, out: &mut Outbox) {
-        match self.followers.replicas.arrive(from, chunk) {
+        let Followers { log, replicas, .. } = &mut self.followers;
+        match replicas.arrive(from, chunk, log) {
             Arrival::Ignored => {}
-            Arrival::Answered => self.followers.replicas.answer(&self.identity, out),
+            Arrival::Answered => replicas.answer(log, &self.identity, out),
             Arrival::Backfill { chunk, begins } => {
                 if begins {
                     // Sums of an earlier backfill may be of clocks that are over.
                     self.clocks.forget_held();
                 }
-                if let Some(chunk) = chunk.filter(|chunk| self.take(chunk).is_some()) {
-                    self.followers.replicas.backfill_taken(&chunk);
+                let taken = chunk.filter(|chunk| self.take(chunk).is_some());
+                let Followers { log, replicas, .. } = &mut self.followers;
+                if let Some(chunk) = taken {
+                    replicas.backfill_taken(&chunk, log);
                 }
-                self.followers.replicas.answer(&self.identity, out);
+                replicas.answer(log, &self.identity, out);
             }
-            // A batch that cannot be applied was damaged on its way, or is of another release. It
-            // is resent.
             Arrival::Batch(chunks) => {
                 if chunks.iter().all(|chunk| self.take(chunk).is_some()) {
-                    self.replicate(|replicas, now, view| replicas.batch_taken(chunks, now, view, out));
+                    self.replicate(|replicas, log, now, view| replicas.batch_taken(&chunks, now, log, view, out));
+                } else {
+                    let Followers { log, replicas, .. } = &mut self.followers;
+                    replicas.batch_refused(log);
                 }
             }
         }
@@ -142,10 +148,7 @@ impl<T: Number> Shard<T> {
             return None;
         }
         let resolved = self.rows.make_rows(positions).ok()?;
-        self.rows.put_row_state(&resolved, values)?;
-        let slots: Vec<u32> = resolved.each().collect();
-        self.followers.replicas.note_rows(positions.iter().copied().zip(slots.iter().copied()));
-        Some(())
+        self.rows.put_row_state(&resolved, values)
     }
 
     /// Puts the sums that another replica holds for a clock in place.
@@ -165,13 +168,16 @@ impl<T: Number> Shard<T> {
 
     /// A replica acknowledges batches, or chunks of a backfill.
     pub(super) fn take_acknowledgement(&mut self, from: NodeId, replicated: &Replicated, out: &mut Outbox) {
-        self.replicate(|replicas, now, view| replicas.acknowledged(from, replicated, now, view, out));
+        self.replicate(|replicas, log, now, view| replicas.acknowledged(from, replicated, now, log, view, out));
         self.close_batch(out);
     }
 
     /// Time has passed for the chain.
     pub(super) fn tick_chain(&mut self, out: &mut Outbox) {
-        self.replicate(|replicas, now, view| replicas.tick(now, view, out));
+        self.replicate(|replicas, log, now, view| {
+            replicas.tick(now, log, view, out);
+            false
+        });
         self.close_batch(out);
     }
 }

@@ -1,23 +1,21 @@
 //! Chain replication: the chunks that a head sends down its chain, and the acknowledgements that
 //! come back up.
 
-use crate::Payload;
 use crate::field::{fields, fields_and_payloads, variants};
+use crate::{ChangeChunk, Payload};
 use types::{Clock, ShardId, TableId};
 
-/// One chunk of a replication batch (what changed at the head since the batch before) or of a
-/// backfill (what a new replica has to hold). The last chunk is the shard's metadata.
+/// One chunk of a replication batch (what changed since the last one that the replica holds) or of
+/// a backfill (what a new replica has to hold). The last chunk is the shard's metadata.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReplicaChunk {
     /// The table.
     pub table: TableId,
     /// The shard of it.
     pub shard: ShardId,
-    /// The batch's number. In a backfill: the batch up to which the new replica holds everything
-    /// once it has the last chunk.
-    pub batch: u64,
-    /// The chunk's number within its batch or backfill, from 0.
-    pub chunk: u32,
+    /// Which changes it carries. In a backfill `from` is 0, and the chunks count from its
+    /// beginning.
+    pub changes: ChangeChunk,
     /// The backfill that this chunk belongs to; none for a batch.
     pub backfill: Option<u64>,
     /// What the payloads hold.
@@ -60,7 +58,7 @@ pub struct Replicated {
 
 variants!(ChunkContents { 0 => Rows, 1 => ClockSums { clock }, 2 => Metadata { bytes } });
 fields!(Replicated { table, shard, through, backfill });
-fields_and_payloads!(ReplicaChunk { table, shard, batch, chunk, backfill, contents }, |input, [positions, values]| {
+fields_and_payloads!(ReplicaChunk { table, shard, changes, backfill, contents }, |input, [positions, values]| {
     positions,
     values,
 });

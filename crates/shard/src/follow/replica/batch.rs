@@ -1,13 +1,12 @@
-//! The open replication batch: what changed at the head since the last batch was closed, and when
-//! it is due to be closed.
+//! When a replication batch is due: how long the head lets changes gather before it sends them down
+//! the chain.
 //!
 //! A row that several workers push to while the batch is open is sent down the chain once. So the
 //! batch waits for the workers that push to the same rows and, while it is small, for the batch
 //! before it, which those workers may be waiting for. A worker that pushes alone does not wait.
 
-use crate::follow::replica::dirty_rows::DirtyRows;
-use std::collections::{BTreeMap, BTreeSet};
-use types::{Clock, Span, Time, WorkerId};
+use std::collections::BTreeSet;
+use types::{Span, Time, WorkerId};
 
 /// A batch of this many bytes is closed at once.
 const LARGE_BYTES: usize = 16 << 20;
@@ -25,17 +24,14 @@ const CLOCK_ALONE: Span = Span::from_millis(1);
 /// Batches that may be under way to the successor.
 const UNDER_WAY: usize = 4;
 
-/// A row by its position and slot.
-type Row = (u64, u32);
-
-/// The open batch.
+/// The changes since the last batch, by number.
 #[derive(Default)]
-pub(crate) struct OpenBatch {
-    /// Rows that changed since the last batch, and sums by clock.
-    pub rows: DirtyRows,
-    pub held: BTreeMap<Clock, DirtyRows>,
-    /// Whether a read waits for it.
-    pub needed: bool,
+pub(crate) struct BatchTiming {
+    /// Rows and sums that changed, and how often.
+    rows: usize,
+    times: usize,
+    /// Whether a read waits for the batch.
+    needed: bool,
     /// Since when something has changed, and when something did last.
     open: Option<(Time, Time)>,
     /// Whose pushes it holds, and of how many workers the last one held some.
@@ -43,7 +39,18 @@ pub(crate) struct OpenBatch {
     pushers_before: usize,
 }
 
-impl OpenBatch {
+impl BatchTiming {
+    /// So many rows or sums have changed that had not before, and all together so many times.
+    pub fn changed(&mut self, rows: usize, times: usize) {
+        self.rows += rows;
+        self.times += times;
+    }
+
+    /// A read waits for the batch.
+    pub fn need(&mut self) {
+        self.needed = true;
+    }
+
     /// Something of a stream is finished, or the frontier has moved.
     pub fn note(&mut self, now: Time) {
         let (_, last) = self.open.get_or_insert((now, now));
@@ -70,15 +77,14 @@ impl OpenBatch {
     /// under way.
     pub fn is_due(&self, now: Time, row_bytes: usize, under_way: usize) -> bool {
         let Some((open, last)) = self.open.filter(|_| under_way < UNDER_WAY) else { return false };
-        let all = || std::iter::once(&self.rows).chain(self.held.values());
-        let bytes = all().map(DirtyRows::len).sum::<usize>() * row_bytes;
+        let bytes = self.rows * row_bytes;
         if self.needed || bytes >= LARGE_BYTES {
             return true;
         }
         let is_quiet = now.since(last) >= QUIET;
         // Whether each row was pushed to as often as there are workers that push.
         let pushers = self.pushers.len().max(self.pushers_before);
-        let has_all = all().map(DirtyRows::times).sum::<usize>() * row_bytes >= pushers * bytes;
+        let has_all = self.times >= pushers * self.rows;
         match under_way {
             _ if bytes == 0 => now.since(last) >= CLOCK_ALONE,
             0 => has_all || is_quiet || bytes <= SMALL_BYTES || now.since(open) >= LONGEST_OPEN,
@@ -86,18 +92,10 @@ impl OpenBatch {
         }
     }
 
-    /// All of it, by position; another is begun with whatever changes next.
-    pub fn close(&mut self) -> (Vec<Row>, Vec<(Clock, Vec<Row>)>) {
-        (self.open, self.needed) = (None, false);
-        self.pushers_before = std::mem::take(&mut self.pushers).len();
-        let sums = std::mem::take(&mut self.held).into_iter().map(|(clock, mut dirty)| (clock, dirty.take()));
-        (self.rows.take(), sums.collect())
-    }
-
-    /// All rows have been put in order.
-    pub fn renumber(&mut self, moves: &[u32]) {
-        self.rows.renumber(moves);
-        self.held.values_mut().for_each(|dirty| dirty.renumber(moves));
+    /// The batch is closed; another is begun with whatever changes next.
+    pub fn close(&mut self) {
+        let pushers_before = std::mem::take(&mut self.pushers).len();
+        *self = Self { pushers_before, ..Self::default() };
     }
 }
 
@@ -111,16 +109,21 @@ mod tests {
         Time(millis * 1_000_000)
     }
 
-    /// A worker pushes to these rows.
-    fn push(batch: &mut OpenBatch, worker: u32, rows: std::ops::Range<u32>, now: Time) {
-        batch.rows.extend(rows.map(|row| (u64::from(row), row)));
+    /// A worker pushes to these rows. Of these rows, those from `known` on have not changed in this
+    /// batch before.
+    fn push_known(batch: &mut BatchTiming, worker: u32, rows: std::ops::Range<usize>, known: usize, now: Time) {
+        batch.changed(rows.end.saturating_sub(rows.start.max(known)), rows.len());
         batch.pushed(WorkerId(worker));
         batch.note(now);
     }
 
+    fn push(batch: &mut BatchTiming, worker: u32, rows: std::ops::Range<usize>, now: Time) {
+        push_known(batch, worker, rows, 0, now);
+    }
+
     #[test]
     fn a_worker_that_pushes_alone_is_not_kept_waiting() {
-        let mut batch = OpenBatch::default();
+        let mut batch = BatchTiming::default();
         assert!(!batch.is_due(at(9), ROW, 0), "nothing has changed");
         push(&mut batch, 0, 0..1000, at(0));
         assert!(batch.is_due(at(0), ROW, 0));
@@ -131,21 +134,21 @@ mod tests {
 
     #[test]
     fn rows_of_several_wait_for_all_of_them() {
-        let mut batch = OpenBatch::default();
+        let mut batch = BatchTiming::default();
         for worker in 0..4 {
-            push(&mut batch, worker, 0..5000, at(0));
+            push_known(&mut batch, worker, 0..5000, if worker == 0 { 0 } else { 5000 }, at(0));
         }
-        assert_eq!(batch.close().0.len(), 5000);
+        batch.close();
         for worker in 0..4 {
             assert!(!batch.is_due(at(10), ROW, 0) && !batch.is_due(at(10), ROW, 1));
-            push(&mut batch, worker, 0..5000, at(10));
+            push_known(&mut batch, worker, 0..5000, if worker == 0 { 0 } else { 5000 }, at(10));
         }
         assert!(batch.is_due(at(10), ROW, 0) && batch.is_due(at(10), ROW, 1));
     }
 
     #[test]
     fn nobody_is_waited_for_in_vain() {
-        let mut batch = OpenBatch::default();
+        let mut batch = BatchTiming::default();
         push(&mut batch, 0, 0..100, at(0));
         push(&mut batch, 1, 100..200, at(0));
         assert!(!batch.is_due(at(0), ROW, 0), "each row was pushed to once, by one of two");
@@ -155,7 +158,7 @@ mod tests {
         assert!(!batch.is_due(at(7), ROW, 0) && batch.is_due(at(8), ROW, 0), "they have the time to go on");
         push(&mut batch, 0, 200..300, at(20));
         assert!(batch.is_due(at(20), ROW, 0) && !batch.is_due(at(20), ROW, 1), "it was open for long");
-        batch.needed = true;
+        batch.need();
         assert!(batch.is_due(at(20), ROW, 1));
     }
 }

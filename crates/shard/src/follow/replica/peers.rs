@@ -1,14 +1,17 @@
 //! Chain replication, one shard: the predecessor it receives batches from, the receivers it sends
 //! them to, and which batches those have acknowledged.
 //!
+//! Batches are those of the shard's change log. A batch is not kept once it is sent: a receiver
+//! that lacks some is sent everything after the last one that it holds, as the rows are then.
+//!
 //! Invariant: every replica holds everything its successors hold. So any successor can become head,
 //! and a new replica is backfilled by the tail and joins behind it.
 
 use crate::follow::backfill::Backfill;
-use crate::follow::replica::batch::OpenBatch;
+use crate::follow::replica::batch::BatchTiming;
 use std::collections::{BTreeMap, VecDeque};
 use types::{Chain, Clock, Measured, NodeId, Span, Time, WorkerId};
-use wire::ReplicaChunk;
+use wire::{FollowerCursor, ReplicaChunk};
 
 /// Resend timeout: the measured round-trip limit, doubled after each resend, clamped to these
 /// bounds.
@@ -56,6 +59,8 @@ pub(crate) struct Receiver {
     backfilled: Option<u64>,
     /// The last batch that it and its successors hold.
     pub through: u64,
+    /// The last batch that it was sent.
+    sent: u64,
     moved: Time,
     again: Span,
     /// Measured round trip of batches, and the batch being timed. A resent batch is not timed.
@@ -64,10 +69,10 @@ pub(crate) struct Receiver {
 }
 
 impl Receiver {
-    fn new(node: NodeId, backfill: Option<Backfill>, through: u64, now: Time) -> Self {
+    fn new(node: NodeId, backfill: Option<Backfill>, through: u64, sent: u64, now: Time) -> Self {
         let backfilled = backfill.as_ref().map(Backfill::id);
         let (again, trip, timed) = (RESEND_MIN, Measured::default(), None);
-        Self { node, backfill, backfilled, through, moved: now, again, trip, timed }
+        Self { node, backfill, backfilled, through, sent, moved: now, again, trip, timed }
     }
 
     /// How long to wait before a resend.
@@ -79,20 +84,43 @@ impl Receiver {
     fn takes_batches(&self) -> bool {
         self.backfill.as_ref().is_none_or(|backfill| backfill.ends_at().is_some())
     }
+
+    /// Chunks of its backfill were sent: with the last of them it was sent everything so far.
+    pub fn backfill_sent(&mut self) {
+        let ended = self.backfill.as_ref().and_then(Backfill::ends_at);
+        self.sent = self.sent.max(ended.unwrap_or(0));
+    }
+
+    /// It is sent everything up to batch `last` now. Returns the batch after which that begins.
+    fn send_to(&mut self, last: u64, now: Time) -> u64 {
+        if self.sent <= self.through {
+            (self.moved, self.again) = (now, self.late_after());
+        }
+        self.timed.get_or_insert((last, now));
+        std::mem::replace(&mut self.sent, last)
+    }
 }
 
-/// A closed batch.
-pub(crate) struct ReplicationBatch {
+/// What a replica holds once it holds a batch.
+pub(crate) struct BatchMark {
+    /// The batch.
     pub number: u64,
-    pub chunks: Vec<ReplicaChunk>,
-    /// How much of each worker's stream it holds.
+    /// How much of each worker's stream.
     pub finished: Vec<(WorkerId, u64)>,
-    /// The frontier that it reaches.
+    /// The frontier.
     pub frontier: Clock,
 }
 
-/// Chunks to send, and to which server.
-pub(crate) type Outgoing = Vec<(NodeId, ReplicaChunk)>;
+/// What to send to which server.
+pub(crate) type Outgoing = Vec<(NodeId, Sending)>;
+
+/// What to send to a replica.
+pub(crate) enum Sending {
+    /// A chunk of its backfill.
+    Chunk(ReplicaChunk),
+    /// Everything that changed after this batch.
+    After(u64),
+}
 
 /// A shard's neighbours in its chain.
 pub(crate) struct Peers {
@@ -100,18 +128,20 @@ pub(crate) struct Peers {
     /// The plan that says so.
     plan: u64,
     pub receivers: Vec<Receiver>,
-    /// Closed batches that not every receiver holds yet.
-    unacknowledged: VecDeque<ReplicationBatch>,
+    /// Of the batches that not every receiver holds yet.
+    unacknowledged: VecDeque<BatchMark>,
     /// How much of each worker's stream the tail holds.
     pub durable: BTreeMap<WorkerId, u64>,
     /// The frontier that the tail holds.
     pub announced: Clock,
     /// Who moved the frontier last.
     pub moved_by: WorkerId,
-    /// At the head: what the next batch will hold.
-    pub open_batch: OpenBatch,
-    /// At all but the head: chunks of the next batch that have arrived.
+    /// At the head: when the next batch is due.
+    pub timing: BatchTiming,
+    /// At all but the head: chunks of the next batch that have arrived, and which batches this
+    /// replica holds.
     pub arriving: Vec<ReplicaChunk>,
+    pub cursor: FollowerCursor,
     /// While this replica is being backfilled: by which backfill, and how many chunks arrived.
     pub backfilled_by: Option<(u64, u32)>,
     /// And whether that is all of it.
@@ -128,8 +158,9 @@ impl Peers {
             durable: BTreeMap::new(),
             announced,
             moved_by: WorkerId(0),
-            open_batch: OpenBatch::default(),
+            timing: BatchTiming::default(),
             arriving: Vec::new(),
+            cursor: FollowerCursor::default(),
             backfilled_by: None,
             complete: false,
         }
@@ -147,25 +178,37 @@ impl Peers {
     /// Takes the role of the plan of this number, holding every batch up to `batch`.
     pub fn take_part(&mut self, role: ChainRole, batch: u64, plan: u64, now: Time) {
         // A successor that is new here, and complete by the plan, holds what every replica holds.
-        let held = self.unacknowledged.front().map_or(batch, |first| first.number.saturating_sub(1));
+        let held = self.through(batch);
         let mut known: BTreeMap<NodeId, Receiver> =
             std::mem::take(&mut self.receivers).into_iter().map(|receiver| (receiver.node, receiver)).collect();
         if let Some(node) = role.next {
             let receiver = known.remove(&node).filter(|receiver| receiver.backfill.is_none());
             // What it may lack is resent at once.
-            let new = || Receiver { again: Span(0), ..Receiver::new(node, None, held, now) };
+            let new = || Receiver { again: Span(0), ..Receiver::new(node, None, held, batch, now) };
             self.receivers.push(receiver.unwrap_or_else(new));
         }
         // A server that was in the chain and is to be backfilled now was removed in between, and
         // holds nothing. So may be one that was being backfilled, if a plan never came here.
         let has_missed_one = plan > self.plan.saturating_add(1);
         for node in &role.backfilling {
-            let begin = || Receiver::new(*node, Some(Backfill::new(plan)), 0, now);
+            let begin = || Receiver::new(*node, Some(Backfill::new(plan, batch)), 0, 0, now);
             let stays = !has_missed_one && self.role.backfilling.contains(node);
             self.receivers.push(known.remove(node).filter(|_| stays).unwrap_or_else(begin));
         }
         (self.role, self.plan) = (role, plan);
+        self.hold(batch);
+    }
+
+    /// This replica holds every batch up to `batch`; chunks of others that arrived are void.
+    pub fn hold(&mut self, batch: u64) {
         self.arriving.clear();
+        self.cursor = FollowerCursor::at(batch);
+    }
+
+    /// The batch after which some receiver needs the change log.
+    pub fn needs_after(&self) -> Option<u64> {
+        let needs = |receiver: &Receiver| receiver.backfill.as_ref().map_or(receiver.through, Backfill::cursor);
+        self.receivers.iter().map(needs).min()
     }
 
     /// The last batch that every replica from here to the tail holds.
@@ -187,36 +230,47 @@ impl Peers {
         }
     }
 
-    /// Sends a closed or received batch to every receiver.
-    pub fn send(&mut self, batch: ReplicationBatch, now: Time, outgoing: &mut Outgoing) {
+    /// A batch was closed, or taken from the predecessor. Returns, for every receiver, after which
+    /// batch what it is sent begins.
+    pub fn send(&mut self, mark: BatchMark, now: Time, outgoing: &mut Outgoing) {
         for receiver in self.receivers.iter_mut().filter(|receiver| receiver.takes_batches()) {
-            if self.unacknowledged.back().is_none_or(|last| last.number <= receiver.through) {
-                (receiver.moved, receiver.again) = (now, receiver.late_after());
-            }
-            receiver.timed.get_or_insert((batch.number, now));
-            outgoing.extend(batch.chunks.iter().map(|chunk| (receiver.node, chunk.clone())));
+            let from = receiver.send_to(mark.number, now);
+            outgoing.push((receiver.node, Sending::After(from)));
         }
-        self.unacknowledged.push_back(batch);
+        self.unacknowledged.push_back(mark);
     }
 
-    /// Resends what receivers have not acknowledged in time: go-back-N, because a receiver that
-    /// lacks one batch has dropped those after it.
+    /// Resends what receivers have not acknowledged in time: everything after the last batch that
+    /// they hold, because a receiver that lacks one batch has dropped those after it.
     pub fn send_again(&mut self, now: Time, outgoing: &mut Outgoing) {
         for receiver in self.receivers.iter_mut().filter(|receiver| now.since(receiver.moved) >= receiver.again) {
             let before = outgoing.len();
             match &receiver.backfill {
-                Some(backfill) => outgoing.extend(backfill.unanswered().map(|chunk| (receiver.node, chunk.clone()))),
-                None => {
-                    let lacking = self.unacknowledged.iter().filter(|batch| batch.number > receiver.through);
-                    outgoing
-                        .extend(lacking.flat_map(|batch| &batch.chunks).map(|chunk| (receiver.node, chunk.clone())));
+                Some(backfill) => {
+                    outgoing.extend(backfill.unanswered().map(|chunk| (receiver.node, Sending::Chunk(chunk.clone()))))
                 }
+                None if receiver.sent > receiver.through => {
+                    outgoing.push((receiver.node, Sending::After(receiver.through)));
+                }
+                None => {}
             }
             if outgoing.len() > before {
                 (receiver.moved, receiver.timed) = (now, None);
                 receiver.again = Span((receiver.again.0 * 2).min(RESEND_MAX.0));
             }
         }
+    }
+
+    /// Everything up to batch `last` is being sent to a receiver.
+    pub fn was_sent(&mut self, node: NodeId, last: u64) {
+        for receiver in self.receivers.iter_mut().filter(|receiver| receiver.node == node) {
+            receiver.sent = receiver.sent.max(last);
+        }
+    }
+
+    /// Marks a batch that was closed only because a receiver is sent everything up to now.
+    pub fn mark(&mut self, mark: BatchMark) {
+        self.unacknowledged.push_back(mark);
     }
 
     /// A receiver acknowledges every batch up to `through`, and the chunks of its backfill. Later
@@ -245,8 +299,9 @@ impl Peers {
             let Some(end) = backfill.is_over() else { return };
             receiver.backfill = None;
             receiver.through = end;
-            let later = self.unacknowledged.iter().filter(|batch| batch.number > end);
-            outgoing.extend(later.flat_map(|batch| &batch.chunks).map(|chunk| (node, chunk.clone())));
+            if receiver.sent > end {
+                outgoing.push((node, Sending::After(end)));
+            }
         }
         if through > receiver.through {
             if let Some((_, sent)) = receiver.timed.take_if(|(number, _)| *number <= through) {
@@ -255,8 +310,9 @@ impl Peers {
             (receiver.through, receiver.moved, receiver.again) = (through, now, receiver.late_after());
         } else if through == receiver.through && now.since(receiver.moved) >= receiver.late_after() {
             (receiver.moved, receiver.timed) = (now, None);
-            let lacking = self.unacknowledged.iter().filter(|batch| batch.number > through);
-            outgoing.extend(lacking.flat_map(|batch| &batch.chunks).map(|chunk| (node, chunk.clone())));
+            if receiver.sent > through {
+                outgoing.push((node, Sending::After(through)));
+            }
         }
     }
 
@@ -274,7 +330,7 @@ impl Peers {
     /// Whether time alone will bring something about.
     pub fn hurries(&self) -> bool {
         let fills = self.receivers.iter().any(|receiver| receiver.backfill.is_some());
-        fills || self.is_head() && self.open_batch.is_open()
+        fills || self.is_head() && self.timing.is_open()
     }
 
     /// New replicas whose backfill is complete.
@@ -292,21 +348,14 @@ impl Peers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use types::{ShardId, TableId};
-    use wire::{ChunkContents, Payload};
-
     const RECEIVER: NodeId = NodeId::Server(1);
 
-    fn batch(number: u64) -> ReplicationBatch {
-        let (positions, values) = (Payload::EMPTY, Payload::EMPTY);
-        let contents = ChunkContents::Metadata { bytes: Vec::new() };
-        let (table, shard, chunk, backfill) = (TableId(0), ShardId(0), 0, None);
-        let chunk = ReplicaChunk { table, shard, batch: number, chunk, backfill, contents, positions, values };
-        ReplicationBatch { number, chunks: vec![chunk], finished: Vec::new(), frontier: Clock(number) }
+    fn batch(number: u64) -> BatchMark {
+        BatchMark { number, finished: Vec::new(), frontier: Clock(number) }
     }
 
     #[test]
-    fn replication_resends_every_later_batch_after_a_gap() {
+    fn replication_resends_everything_after_the_last_batch_that_is_held() {
         let role = ChainRole { from: None, next: Some(RECEIVER), backfilling: Vec::new() };
         let mut peers = Peers::new(role.clone(), Clock(0));
         peers.take_part(role, 0, 1, Time(0));
@@ -315,10 +364,24 @@ mod tests {
         (1..=4).for_each(|number| peers.send(batch(number), Time(0), &mut outgoing));
         outgoing.clear();
         peers.send_again(Time(0) + RESEND_MIN, &mut outgoing);
-        let numbers = |outgoing: &Outgoing| outgoing.iter().map(|(_, chunk)| chunk.batch).collect::<Vec<_>>();
-        assert_eq!(numbers(&outgoing), [1, 2, 3, 4]);
+        let begins = |outgoing: &Outgoing| {
+            let begin = |(_, sending): &(NodeId, Sending)| match sending {
+                Sending::After(batch) => Some(*batch),
+                Sending::Chunk(_) => None,
+            };
+            outgoing.iter().map(begin).collect::<Vec<_>>()
+        };
+        assert_eq!(begins(&outgoing), [Some(0)]);
         outgoing.clear();
-        peers.answered(RECEIVER, 4, None, Time(0) + RESEND_MIN, &mut outgoing);
+        peers.answered(RECEIVER, 2, None, Time(0) + RESEND_MIN, &mut outgoing);
+        assert_eq!((begins(&outgoing), peers.needs_after()), (vec![], Some(2)));
+        peers.send(batch(5), Time(0) + RESEND_MIN, &mut outgoing);
+        assert_eq!(begins(&outgoing), [Some(4)], "what it was sent is under way");
+        outgoing.clear();
+        peers.send_again(Time(0) + RESEND_MAX, &mut outgoing);
+        assert_eq!(begins(&outgoing), [Some(2)]);
+        outgoing.clear();
+        peers.answered(RECEIVER, 4, None, Time(0) + RESEND_MAX, &mut outgoing);
         peers.settle(4);
         assert_eq!((peers.announced, outgoing.len()), (Clock(4), 0));
     }

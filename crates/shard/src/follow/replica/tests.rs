@@ -7,6 +7,7 @@ use crate::leases::LeasedParts;
 use crate::rows::Rows;
 use types::{Combine, Placed, Plan, PlanNumber, Position, PositionRange, ShardId, Source, TableId, TableSpec};
 use update::Updaters;
+use wire::Payload;
 use wire::Pool;
 
 const HEAD: NodeId = NodeId::Server(0);
@@ -44,17 +45,19 @@ impl Parts {
     }
 }
 
-fn chunk(batch: u64, chunk: u32, ends: bool, backfill: Option<u64>) -> ReplicaChunk {
+/// A chunk of what changed after batch `from`, up to batch `to`.
+fn chunk(from: u64, to: u64, chunk: u32, ends: bool, backfill: Option<u64>) -> ReplicaChunk {
     let contents = if ends { ChunkContents::Metadata { bytes: Vec::new() } } else { ChunkContents::Rows };
     let (positions, values) = (Payload::EMPTY, Payload::EMPTY);
-    ReplicaChunk { table: TableId(0), shard: ShardId(0), batch, chunk, backfill, contents, positions, values }
+    let changes = ChangeChunk { from, to, chunk, ends };
+    ReplicaChunk { table: TableId(0), shard: ShardId(0), changes, backfill, contents, positions, values }
 }
 
-fn in_the_middle(whole: bool) -> Replication {
-    let mut replication = Replication::new();
+fn in_the_middle(whole: bool) -> (Replication, ChangeLog) {
+    let (mut replication, log) = (Replication::new(), ChangeLog::default());
     let role = ChainRole { from: Some(HEAD), next: Some(NEXT), backfilling: Vec::new() };
-    replication.take_part(role, whole, Time(0), &Parts::new().view()).expect("a role in a chain");
-    replication
+    replication.take_part(role, whole, Time(0), &log, &Parts::new().view()).expect("a role in a chain");
+    (replication, log)
 }
 
 /// What an arrival is, as a word and the chunks it hands over.
@@ -71,36 +74,47 @@ fn kind(arrival: &Arrival) -> (&'static str, usize) {
 
 #[test]
 fn a_replica_takes_batches_whole_and_in_order() {
-    let mut replication = in_the_middle(true);
+    let (mut replication, mut log) = in_the_middle(true);
     let parts = Parts::new();
-    // (from, batch, chunk, whether it ends the batch, what it is)
+    // (sender, from, to, chunk, whether it ends the batch, what it is)
     let cases = [
-        (NEXT, 1, 0, true, ("ignored", 0)),
-        (HEAD, 2, 0, true, ("answered", 0)), // a gap
-        (HEAD, 1, 1, true, ("answered", 0)), // its first chunk is missing
-        (HEAD, 1, 0, false, ("ignored", 0)),
-        (HEAD, 1, 0, false, ("ignored", 0)), // resent from the beginning
-        (HEAD, 1, 1, true, ("batch", 2)),
-        (HEAD, 1, 0, false, ("ignored", 0)), // held already
-        (HEAD, 1, 1, true, ("answered", 0)),
-        (HEAD, 2, 0, true, ("batch", 1)),
+        (NEXT, 0, 1, 0, true, ("ignored", 0)),
+        (HEAD, 1, 2, 0, true, ("answered", 0)), // a gap
+        (HEAD, 0, 1, 1, true, ("answered", 0)), // its first chunk is missing
+        (HEAD, 0, 1, 0, false, ("ignored", 0)),
+        (HEAD, 0, 1, 0, false, ("ignored", 0)), // resent from the beginning
+        (HEAD, 0, 1, 1, true, ("batch", 2)),
+        (HEAD, 0, 1, 0, false, ("ignored", 0)), // held already
+        (HEAD, 0, 1, 1, true, ("answered", 0)),
+        (HEAD, 1, 2, 0, true, ("batch", 1)),
+        (HEAD, 1, 5, 0, false, ("ignored", 0)), // resent after a gap, with all that came since
+        (HEAD, 1, 5, 1, true, ("batch", 2)),
     ];
-    for (index, (from, batch, number, ends, expected)) in cases.into_iter().enumerate() {
-        let arrival = replication.arrive(from, chunk(batch, number, ends, None));
+    for (index, (sender, from, to, number, ends, expected)) in cases.into_iter().enumerate() {
+        let arrival = replication.arrive(sender, chunk(from, to, number, ends, None), &mut log);
         assert_eq!(kind(&arrival), expected, "arrival {index}");
         if let Arrival::Batch(chunks) = arrival {
             let mut out = Outbox::new();
-            let effect = replication.batch_taken(chunks, Time(0), &parts.view(), &mut out);
-            assert_eq!(effect, ReplicationEffect::default(), "only a head acknowledges to workers");
+            let acknowledge = replication.batch_taken(&chunks, Time(0), &mut log, &parts.view(), &mut out);
+            assert!(!acknowledge, "only a head acknowledges to workers");
             let to: Vec<NodeId> = out.drain().map(|frame| frame.head.to).collect();
             assert!(to.contains(&NEXT), "it goes on down the chain: {to:?}");
         }
     }
+    assert_eq!(log.last(), 5);
+}
+
+#[test]
+fn a_batch_that_cannot_be_applied_is_taken_when_it_is_resent() {
+    let (mut replication, mut log) = in_the_middle(true);
+    assert_eq!(kind(&replication.arrive(HEAD, chunk(0, 1, 0, true, None), &mut log)), ("batch", 1));
+    replication.batch_refused(&log);
+    assert_eq!(kind(&replication.arrive(HEAD, chunk(0, 1, 0, true, None), &mut log)), ("batch", 1));
 }
 
 #[test]
 fn a_backfill_begins_anew_under_a_later_plan_and_an_earlier_one_is_ignored() {
-    let mut replication = in_the_middle(false);
+    let (mut replication, mut log) = in_the_middle(false);
     // (backfill, chunk, whether it ends the backfill, what it is)
     let cases = [
         (3, 0, false, ("first of a backfill", 1)),
@@ -112,13 +126,17 @@ fn a_backfill_begins_anew_under_a_later_plan_and_an_earlier_one_is_ignored() {
         (4, 1, true, ("of a backfill", 1)),
     ];
     for (index, (backfill, number, ends, expected)) in cases.into_iter().enumerate() {
-        let arrival = replication.arrive(HEAD, chunk(7, number, ends, Some(backfill)));
+        let arrival = replication.arrive(HEAD, chunk(0, 7, number, ends, Some(backfill)), &mut log);
         assert_eq!(kind(&arrival), expected, "arrival {index}");
         if let Arrival::Backfill { chunk: Some(chunk), .. } = arrival {
-            replication.backfill_taken(&chunk);
+            replication.backfill_taken(&chunk, &mut log);
         }
     }
-    assert_eq!(kind(&replication.arrive(HEAD, chunk(8, 0, true, None))), ("batch", 1), "batches follow it");
+    assert_eq!(
+        kind(&replication.arrive(HEAD, chunk(7, 8, 0, true, None), &mut log)),
+        ("batch", 1),
+        "batches follow it"
+    );
 }
 
 #[test]
@@ -126,19 +144,63 @@ fn a_head_acknowledges_what_the_tail_holds() {
     let mut parts = Parts::new();
     let mut replication = Replication::new();
     let role = ChainRole { from: None, next: Some(NEXT), backfilling: Vec::new() };
-    let change = replication.take_part(role, true, Time(0), &parts.view()).expect("a role in a chain");
-    assert_eq!(change, RoleChange { is_head: true, is_new_head: false, begins: true });
+    let mut log = ChangeLog::default();
+    let change = replication.take_part(role, true, Time(0), &log, &parts.view()).expect("a role in a chain");
+    assert_eq!(change, RoleChange { is_head: true, is_new_head: false });
     let worker = WorkerId(0);
     parts.streams.judge(Source(1), 1, 0);
     parts.streams.finish(worker, None);
-    replication.note_rows([(2, 2)].into_iter());
+    let times = log.note_rows([(2, 2)].into_iter());
+    replication.note_changes(log.open_len(), times);
     replication.note_push(worker);
     replication.note_progress(Time(0));
     let mut out = Outbox::new();
-    let effect = replication.close_batch(Time(0), &parts.view(), &mut out);
-    assert!(effect.acknowledge && out.drain().count() == 2, "the row and the metadata");
+    assert!(replication.close_batch(Time(0), &mut log, &parts.view(), &mut out));
+    assert_eq!(out.drain().count(), 2, "the row and the metadata");
     assert_eq!(replication.durable(worker), 0, "the tail has not answered");
-    let replicated = Replicated { table: TableId(0), shard: ShardId(0), through: 1, backfill: None };
-    let effect = replication.acknowledged(NEXT, &replicated, Time(0), &parts.view(), &mut out);
-    assert!(effect.acknowledge && replication.durable(worker) == 1);
+    let replicated = |through| Replicated { table: TableId(0), shard: ShardId(0), through, backfill: None };
+    assert!(replication.acknowledged(NEXT, &replicated(1), Time(0), &mut log, &parts.view(), &mut out));
+    assert_eq!(replication.durable(worker), 1);
+}
+
+/// What is sent to a replica: the range of each batch and the rows in it.
+fn sent(out: &mut Outbox) -> Vec<(u64, u64, Vec<u64>)> {
+    let rows = |frame: wire::Frame| match frame.message {
+        Message::ReplicaChunk(ReplicaChunk { changes, contents: ChunkContents::Rows, positions, .. }) => {
+            Some((changes.from, changes.to, positions.numbers::<u64>().map(<[u64]>::to_vec).unwrap_or_default()))
+        }
+        _ => None,
+    };
+    out.drain().filter_map(rows).collect()
+}
+
+#[test]
+fn a_resend_is_one_batch_of_everything_that_the_replica_lacks() {
+    let parts = Parts::new();
+    let (mut replication, mut log) = (Replication::new(), ChangeLog::default());
+    let role = ChainRole { from: None, next: Some(NEXT), backfilling: Vec::new() };
+    replication.take_part(role, true, Time(0), &log, &parts.view()).expect("a role in a chain");
+    let mut out = Outbox::new();
+    let push = |replication: &mut Replication, log: &mut ChangeLog, row: u32, now: Time| {
+        let before = log.open_len();
+        let times = log.note_rows([(u64::from(row), row)].into_iter());
+        replication.note_changes(log.open_len() - before, times);
+        replication.note_progress(now);
+    };
+    for row in [0, 1] {
+        push(&mut replication, &mut log, row, Time(0));
+        replication.close_batch(Time(0) + Span::from_millis(20), &mut log, &parts.view(), &mut out);
+        // The second batch waits for the first one: it is closed when a read needs it.
+        replication.need_batch();
+        replication.close_batch(Time(0), &mut log, &parts.view(), &mut out);
+    }
+    assert_eq!(sent(&mut out), [(0, 1, vec![0]), (1, 2, vec![1])]);
+    // Both are lost. A third row has changed when they are resent, and what is sent is as it is
+    // now.
+    push(&mut replication, &mut log, 3, Time(0));
+    replication.tick(Time(0) + Span::from_secs(9), &mut log, &parts.view(), &mut out);
+    assert_eq!(sent(&mut out), [(0, 3, vec![0, 1, 3])]);
+    let replicated = Replicated { table: TableId(0), shard: ShardId(0), through: 3, backfill: None };
+    replication.acknowledged(NEXT, &replicated, Time(0) + Span::from_secs(9), &mut log, &parts.view(), &mut out);
+    assert_eq!((replication.needs_after(), log.since(3).rows.len()), (Some(3), 0));
 }

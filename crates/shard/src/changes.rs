@@ -1,0 +1,272 @@
+//! The change log of a shard: which rows changed, in numbered batches without values.
+//!
+//! Rows enter the open batch when they change. Closing it gives it the next number. A follower (a
+//! replica, an eager cache, a reader of deltas) keeps the number of the last batch that it was
+//! sent, and is sent the rows that changed since, as they are at that moment. So a row that changed
+//! often travels once, and a resend after a gap is one message with everything since the
+//! follower's number.
+//!
+//! The log holds positions only. Slots are looked up when a follower encodes, so rows may move
+//! meanwhile. Memory is bounded by rows, not by time: once the closed batches hold more than twice
+//! as many positions as they did when they were merged last, they are merged into one.
+
+pub(crate) mod changed_rows;
+
+use crate::changes::changed_rows::ChangedRows;
+use crate::view::Row;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, VecDeque};
+use types::Clock;
+
+/// Closed batches are not merged while they hold fewer positions than this.
+const MERGE_ABOVE: usize = 64 << 10;
+
+/// A closed batch: what changed after the batch before it.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Batch {
+    number: u64,
+    changes: Changes,
+}
+
+/// Positions of rows, and of sums by the clock that they are held for, all rising.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Changes {
+    /// Rows that changed.
+    pub rows: Vec<u64>,
+    /// Rows whose sums changed, by held clock.
+    pub sums: BTreeMap<Clock, Vec<u64>>,
+}
+
+impl Changes {
+    fn len(&self) -> usize {
+        self.rows.len() + self.sums.values().map(Vec::len).sum::<usize>()
+    }
+
+    fn add(&mut self, later: &Self) {
+        merge(&mut self.rows, &later.rows);
+        for (clock, rows) in &later.sums {
+            merge(self.sums.entry(*clock).or_default(), rows);
+        }
+    }
+}
+
+/// Which rows of a shard changed.
+#[derive(Debug, Default)]
+pub(crate) struct ChangeLog {
+    /// What changed since the last batch was closed.
+    rows: ChangedRows,
+    sums: BTreeMap<Clock, ChangedRows>,
+    /// The number of the last closed batch.
+    last: u64,
+    /// Closed batches after `trimmed`, oldest first.
+    batches: VecDeque<Batch>,
+    trimmed: u64,
+    /// Positions in `batches`, and how many there may be before all are merged.
+    positions: usize,
+    merge_above: usize,
+}
+
+impl ChangeLog {
+    /// Rows have changed. Returns how many there were, repeated ones included.
+    pub fn note_rows(&mut self, rows: impl Iterator<Item = Row>) -> usize {
+        self.rows.extend(rows)
+    }
+
+    /// Sums that are held for a clock have changed.
+    pub fn note_sums(&mut self, clock: Clock, rows: impl Iterator<Item = Row>) -> usize {
+        self.sums.entry(clock).or_default().extend(rows)
+    }
+
+    /// How many rows and sums the open batch holds.
+    pub fn open_len(&self) -> usize {
+        self.rows.len() + self.sums.values().map(ChangedRows::len).sum::<usize>()
+    }
+
+    /// The number of the last closed batch. At a replica that is not the head: of the last batch
+    /// that it holds.
+    pub fn last(&self) -> u64 {
+        self.last
+    }
+
+    /// Closes the open batch, even an empty one, and returns its number.
+    pub fn close(&mut self) -> u64 {
+        let sums = std::mem::take(&mut self.sums).into_iter().map(|(clock, mut rows)| (clock, rows.take()));
+        let changes = Changes { sums: sums.collect(), rows: self.rows.take() };
+        self.append(self.last.saturating_add(1), changes);
+        self.last
+    }
+
+    /// Closes the open batch unless it is empty. Returns the number of the last batch.
+    pub fn close_if_changed(&mut self) -> u64 {
+        if self.open_len() > 0 { self.close() } else { self.last }
+    }
+
+    /// A replica has taken changes up to batch `number` from its predecessor.
+    pub fn append(&mut self, number: u64, changes: Changes) {
+        self.last = number;
+        self.positions += changes.len();
+        self.batches.push_back(Batch { number, changes });
+        if self.positions > self.merge_above.max(MERGE_ABOVE) {
+            self.merge();
+        }
+    }
+
+    /// A replica begins or ends its backfill: it holds everything up to batch `number`, and nothing
+    /// that is later.
+    pub fn start_at(&mut self, number: u64) {
+        *self = Self { last: number, trimmed: number, ..Self::default() };
+    }
+
+    /// Everything that changed in closed batches after batch `from`, or more. Followers only ask
+    /// for what is not trimmed yet.
+    pub fn since(&self, from: u64) -> Cow<'_, Changes> {
+        debug_assert!(from >= self.trimmed, "changes after {from} were trimmed, up to {}", self.trimmed);
+        let first = self.batches.partition_point(|batch| batch.number <= from);
+        let mut later = self.batches.range(first..);
+        match (later.next(), later.len()) {
+            (None, _) => Cow::Owned(Changes::default()),
+            (Some(batch), 0) => Cow::Borrowed(&batch.changes),
+            (Some(batch), _) => {
+                let mut all = batch.changes.clone();
+                later.for_each(|batch| all.add(&batch.changes));
+                Cow::Owned(all)
+            }
+        }
+    }
+
+    /// Forgets batches up to `number`: every follower holds them.
+    pub fn trim(&mut self, number: u64) {
+        let number = number.min(self.last);
+        if number <= self.trimmed {
+            return;
+        }
+        self.trimmed = number;
+        while self.batches.front().is_some_and(|batch| batch.number <= number) {
+            let batch = self.batches.pop_front();
+            self.positions -= batch.map_or(0, |batch| batch.changes.len());
+        }
+        if self.batches.is_empty() {
+            self.merge_above = 0;
+        }
+    }
+
+    /// Forgets what changed in the open batch: nobody follows.
+    pub fn forget_open(&mut self) {
+        self.rows.take();
+        self.sums.clear();
+    }
+
+    /// All rows have been put in order: `moves` gives the new slot of each old one.
+    pub fn renumber(&mut self, moves: &[u32]) {
+        self.rows.renumber(moves);
+        self.sums.values_mut().for_each(|rows| rows.renumber(moves));
+    }
+
+    fn merge(&mut self) {
+        let mut all = Changes::default();
+        for batch in self.batches.drain(..) {
+            all.add(&batch.changes);
+        }
+        self.positions = all.len();
+        self.merge_above = 2 * self.positions;
+        self.batches.push_back(Batch { number: self.last, changes: all });
+    }
+}
+
+/// Puts rising positions into rising positions, each once.
+fn merge(into: &mut Vec<u64>, more: &[u64]) {
+    if more.is_empty() {
+        return;
+    }
+    if into.last().is_none_or(|last| *last < more[0]) {
+        return into.extend_from_slice(more);
+    }
+    let before = std::mem::take(into);
+    into.reserve(before.len().max(more.len()));
+    let mut before = before.into_iter().peekable();
+    for &position in more {
+        while let Some(earlier) = before.next_if(|earlier| *earlier < position) {
+            into.push(earlier);
+        }
+        before.next_if_eq(&position);
+        into.push(position);
+    }
+    into.extend(before);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    fn note(log: &mut ChangeLog, positions: &[u64]) {
+        log.note_rows(positions.iter().map(|position| (*position, *position as u32)));
+    }
+
+    #[test]
+    fn change_log_tells_each_follower_what_changed_since_its_number() {
+        let mut log = ChangeLog::default();
+        note(&mut log, &[5, 3, 5]);
+        log.note_sums(Clock(2), [(9, 9)].into_iter());
+        assert_eq!((log.open_len(), log.close()), (3, 1));
+        note(&mut log, &[4, 3]);
+        log.note_sums(Clock(2), [(8, 8)].into_iter());
+        note(&mut log, &[7]);
+        assert_eq!((log.since(1).len(), log.close()), (0, 2));
+        assert_eq!(log.close(), 3, "an empty batch has a number, too");
+        assert_eq!(log.close_if_changed(), 3);
+        assert_eq!(log.since(0).rows, [3, 4, 5, 7]);
+        assert_eq!(log.since(0).sums, BTreeMap::from([(Clock(2), vec![8, 9])]));
+        assert_eq!(log.since(1).rows, [3, 4, 7]);
+        assert_eq!(log.since(2).len(), 0);
+        log.trim(1);
+        assert_eq!(log.since(1).rows, [3, 4, 7]);
+        log.trim(9);
+        assert_eq!((log.since(3).len(), log.batches.len()), (0, 0));
+        log.start_at(7);
+        assert_eq!((log.last(), log.close()), (7, 8));
+    }
+
+    #[test]
+    fn change_log_knows_slots_only_while_a_batch_is_open() {
+        let mut log = ChangeLog::default();
+        log.note_rows([(10, 0)].into_iter());
+        log.close();
+        log.note_rows([(20, 1)].into_iter());
+        log.renumber(&[7, 0]);
+        log.note_rows([(20, 0), (30, 7)].into_iter());
+        log.close();
+        assert_eq!(log.since(0).rows, [10, 20, 30]);
+    }
+
+    #[test]
+    fn change_log_takes_memory_by_rows_and_not_by_time() {
+        let mut log = ChangeLog::default();
+        let rows = 2 * MERGE_ABOVE as u64;
+        for first in 0..50 {
+            log.note_rows((0..rows).map(|row| ((row + first) % rows, ((row + first) % rows) as u32)));
+            log.close();
+            assert!(log.positions <= 3 * rows as usize, "{}", log.positions);
+        }
+        assert_eq!((log.since(0).rows.len(), log.last()), (rows as usize, 50));
+    }
+
+    proptest! {
+        #[test]
+        fn followers_hear_of_every_row_that_changed_since(
+            batches in prop::collection::vec(prop::collection::btree_set(0u64..40, 0..10), 1..12),
+            from in 0usize..12,
+        ) {
+            let from = from.min(batches.len());
+            let mut log = ChangeLog::default();
+            for batch in &batches {
+                note(&mut log, &batch.iter().copied().collect::<Vec<_>>());
+                log.close();
+            }
+            let expected: BTreeSet<u64> = batches[from..].iter().flatten().copied().collect();
+            log.trim(from as u64);
+            prop_assert_eq!(&log.since(from as u64).rows, &expected.into_iter().collect::<Vec<_>>());
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! Rows that have changed, each once.
+
+use crate::rows::slot_set::SlotSet;
+use crate::view::Row;
+
+/// Some rows by position and slot, in the order in which they changed first.
+#[derive(Debug, Default)]
+pub(crate) struct ChangedRows {
+    known: SlotSet,
+    rows: Vec<Row>,
+}
+
+impl ChangedRows {
+    /// Notes rows. Returns how many there were, repeated ones included.
+    pub fn extend(&mut self, rows: impl Iterator<Item = Row>) -> usize {
+        let mut times = 0;
+        for (position, slot) in rows {
+            times += 1;
+            if !self.known.contains(slot) {
+                self.known.insert(slot);
+                self.rows.push((position, slot));
+            }
+        }
+        times
+    }
+
+    /// How many rows it holds.
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// The rows, in the order in which they changed first.
+    pub fn iter(&self) -> impl Iterator<Item = Row> + Clone + '_ {
+        self.rows.iter().copied()
+    }
+
+    /// Removes all rows and returns their positions, rising.
+    pub fn take(&mut self) -> Vec<u64> {
+        let rows = std::mem::take(&mut self.rows);
+        rows.iter().for_each(|(_, slot)| self.known.remove(*slot));
+        let mut positions: Vec<u64> = rows.into_iter().map(|(position, _)| position).collect();
+        positions.sort_unstable();
+        positions
+    }
+
+    /// All rows have been put in order: `moves` gives the new slot of each old one.
+    pub fn renumber(&mut self, moves: &[u32]) {
+        self.known.renumber(moves);
+        self.rows.iter_mut().for_each(|(_, slot)| *slot = moves[*slot as usize]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changed_rows_hold_a_row_once_until_they_are_taken() {
+        let mut changed = ChangedRows::default();
+        assert_eq!(changed.extend([(9, 0), (4, 1), (9, 0)].into_iter()), 3);
+        changed.renumber(&[5, 6]);
+        changed.extend([(9, 5)].into_iter());
+        assert_eq!((changed.len(), changed.take()), (2, vec![4, 9]));
+        changed.extend([(4, 6)].into_iter());
+        assert_eq!(changed.take(), [4]);
+    }
+}

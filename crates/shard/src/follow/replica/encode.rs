@@ -1,0 +1,37 @@
+//! What replicas are sent: rows with their updater's state, sums that are held for clocks, and the
+//! shard's metadata.
+
+use crate::view::ShardView;
+use types::{Clock, PART_BYTES};
+use update::{ABSENT, Number};
+use wire::{ChunkContents, Payload};
+
+/// What a chunk holds, its positions and its values.
+pub(crate) type Contents = (ChunkContents, Payload, Payload);
+
+/// Rows in a chunk, where a row takes so many bytes.
+pub(crate) fn rows_per_chunk(row_bytes: usize) -> usize {
+    (PART_BYTES / row_bytes.max(8)).max(1)
+}
+
+/// The state of the rows at rising positions, as they are now.
+pub(crate) fn rows<T: Number>(positions: &[u64], view: &ShardView<'_, T>, mut put: impl FnMut(Contents)) {
+    for positions in positions.chunks(rows_per_chunk(view.rows.row_state_bytes())) {
+        let slots = view.slots(positions);
+        debug_assert!(!slots.contains(&ABSENT), "a changed row is there");
+        put((ChunkContents::Rows, view.pool.copy(positions), view.row_states(&slots)));
+    }
+}
+
+/// The sums that a clock holds for the rows at rising positions; nothing if the clock is over.
+pub(crate) fn sums<T: Number>(clock: Clock, positions: &[u64], view: &ShardView<'_, T>, mut put: impl FnMut(Contents)) {
+    for positions in positions.chunks(rows_per_chunk(view.rows.width() * size_of::<T>())) {
+        let Some(values) = view.sums(clock, &view.slots(positions)) else { continue };
+        put((ChunkContents::ClockSums { clock }, view.pool.copy(positions), values));
+    }
+}
+
+/// Everything that the shard knows beside its rows and sums.
+pub(crate) fn metadata<T: Number>(view: &ShardView<'_, T>) -> Contents {
+    (ChunkContents::Metadata { bytes: view.metadata() }, Payload::EMPTY, Payload::EMPTY)
+}
