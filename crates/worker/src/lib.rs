@@ -9,9 +9,8 @@
 mod active;
 mod batch;
 mod cache;
-mod cached_rows;
 mod calls;
-mod delta_cache;
+mod decode;
 mod input;
 mod key_lists;
 mod leases;
@@ -23,7 +22,6 @@ mod push_codec;
 mod pushes;
 mod queue;
 mod reads;
-mod receive;
 mod recorded;
 mod requests;
 mod residuals;

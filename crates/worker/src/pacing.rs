@@ -352,7 +352,7 @@ impl Table {
             types::NumberType::F64 => squares(values.numbers::<f64>(), |value| *value),
             types::NumberType::I64 => squares(values.numbers::<i64>(), |value| *value as f64),
         };
-        let known = self.cache.as_ref().and_then(|cache| cache.squares(keys)).filter(|squares| *squares > 0.0);
+        let known = self.cache.squares(keys).filter(|squares| *squares > 0.0);
         let relative = (change / known.unwrap_or(1.0)).sqrt();
         if relative.is_finite() { relative } else { f64::MAX }
     }

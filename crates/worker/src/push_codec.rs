@@ -1,7 +1,7 @@
 //! Encodes the pushes to one table, with the codecs that its spec names, or with those that pay on
 //! the network link.
 
-use super::cached_rows::positions;
+use super::cache::positions;
 use super::link_rate::TransferCost;
 use codec::{BatchRows, CodecChoice, Formats, Meter, PayloadDecoder, PayloadEncoder, Pipeline, Stopwatch, TableCodecs};
 use types::{Position, TableSpec};

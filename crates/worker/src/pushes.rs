@@ -123,11 +123,11 @@ impl Worker {
         let significance = if self.pacer.is_some() { table.significance(&keys, &values) } else { 0.0 };
         let encoded = table.push_codec.encode(&keys, values);
         let mut plain = None;
-        if let (Some(cache), Combine::Each) = (&mut table.cache, table.spec.combine) {
+        if table.cache.adds_own_pushes() {
             if !encoded.formats.leaves_values() {
                 plain = table.push_codec.decode(&encoded, keys.len());
             }
-            cache.pushed(&keys, plain.as_ref().unwrap_or(&encoded.values));
+            table.cache.pushed(&keys, plain.as_ref().unwrap_or(&encoded.values));
         }
         let EncodedPart { values, formats } = encoded;
         let (lease, examples) = leased.unzip();

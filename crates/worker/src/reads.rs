@@ -3,13 +3,12 @@
 //! Every operation that reads is started by [`Worker::start_read`]: it requests parts, and says what
 //! their answers are collected in.
 
-use crate::delta_cache::CachedRead;
+use crate::cache::CacheAnswer;
 use crate::stream::{ReadKeys, Reading, ShardStream};
 use crate::table::Table;
 use crate::ticket::PartialRead;
 use crate::{PullTarget, TicketId, Worker};
-use codec::Percentage;
-use types::{Clock, Combine, Consistency, PositionRange, Source, TableId, TableSpec, Time};
+use types::{Clock, Combine, Consistency, PositionRange, TableId, TableSpec, Time};
 use wire::{Head, Keys, Outbox, Wants};
 
 /// Requests the parts of one read from the streams of a table.
@@ -85,17 +84,17 @@ impl Worker {
         own: bool,
         out: &mut Outbox,
     ) {
-        let (source, reader) = (self.source, self.clock);
+        let reader = self.clock;
         let mut rows_cached = 0;
         self.start_read(now, ticket, id, out, |table, requests| {
-            let CacheAnswer { clock, misses, stale } = table.read_caches(source, keys, reader, &mut target);
-            let uses_cache = clock < Clock(u64::MAX) || !stale.is_empty();
-            let failed = if uses_cache { table.failed_in_view(reader) } else { Vec::new() };
-            let missed = misses.as_ref().map_or(keys.len(), Vec::len);
+            let mut answer = table.cache.read(keys, reader, table.push_codec.pipeline(), target.bytes_mut());
+            let missed = answer.misses.as_ref().map_or(keys.len(), Vec::len);
             // Rows that deltas bring up to date are cached, too, but cost a round trip.
             let cached_rows = keys.len() - missed;
-            rows_cached = cached_rows - stale.len();
-            table.request_rows(keys, misses.as_deref(), &stale, own, requests);
+            rows_cached = cached_rows - answer.stale.len();
+            table.request_rows(keys, &answer, own, requests);
+            let clock = answer.clock;
+            let failed = std::mem::take(&mut answer.failed);
             let row_bytes = table.spec.row_bytes();
             PartialRead { row_bytes, clock, failed, cached_rows, ..PartialRead::new(target, reader) }
         });
@@ -134,38 +133,22 @@ impl Worker {
     }
 }
 
-/// What the caches answer to a read, besides the rows that they have put into its target.
-struct CacheAnswer {
-    /// The smallest frontier among those rows.
-    clock: Clock,
-    /// By index into the keys: rows to be read; `None` for all.
-    misses: Option<Vec<u32>>,
-    /// By index into the keys: cached rows that deltas will bring up to date.
-    stale: Vec<u32>,
-}
-
 impl Table {
-    /// Requests the rows of a pull that the caches do not have: deltas for the `stale` ones, and
-    /// the `misses`, or all rows, whole.
-    fn request_rows(
-        &mut self,
-        keys: &Keys,
-        misses: Option<&[u32]>,
-        stale: &[u32],
-        own: bool,
-        requests: &mut ReadRequests<'_>,
-    ) {
-        let follows_deltas = self.follows_deltas();
+    /// Requests the rows of a pull that the caches do not have: deltas for the stale ones, and the
+    /// misses, or all rows, whole.
+    fn request_rows(&mut self, keys: &Keys, cached: &CacheAnswer, own: bool, requests: &mut ReadRequests<'_>) {
+        let CacheAnswer { stale, asks_deltas, .. } = cached;
+        let misses = cached.misses.as_deref();
         let wanted = misses.map_or_else(|| keys.clone(), |misses| keys.select(misses));
         let overdue = keys.select(stale);
         let rows_per_part = wanted.rows_per_part(self.spec.number, self.spec.width);
         for (shard, stream) in self.streams.iter_mut().enumerate() {
             let mut parts = Vec::new();
             let late = overdue.within(stream.placed.range);
-            if let (Some(cache), false) = (&self.delta_cache, late.is_empty()) {
+            if !late.is_empty() {
                 let rows = late.len() as u64;
                 let keys = ReadKeys::Deltas { keys: overdue.slice(late.clone()), rows: stale[late].to_vec() };
-                parts.push((keys, Some((cache.last_delta(shard), rows))));
+                parts.push((keys, Some((self.cache.last_delta(shard), rows))));
             }
             for rows in wanted.parts(stream.placed.range, rows_per_part) {
                 let (slice, row) = (wanted.slice(rows.clone()), rows.start);
@@ -173,7 +156,7 @@ impl Table {
                     Some(misses) => ReadKeys::Scattered { keys: slice, rows: misses[rows].to_vec() },
                     None => ReadKeys::Straight { keys: slice, row },
                 };
-                parts.push((keys, follows_deltas.then_some((0, 0))));
+                parts.push((keys, asks_deltas.then_some((0, 0))));
             }
             for (keys, deltas) in parts {
                 let mut reading = Reading { deltas, ..requests.part(&self.spec, stream, keys) };
@@ -184,42 +167,4 @@ impl Table {
             }
         }
     }
-
-    /// Answers a read from the caches as far as the table's consistency rule admits.
-    fn read_caches(&mut self, source: Source, keys: &Keys, reader: Clock, target: &mut PullTarget) -> CacheAnswer {
-        let nothing = || CacheAnswer { clock: Clock(u64::MAX), misses: None, stale: Vec::new() };
-        self.pulls += 1;
-        if let (Some(cache), true) = (&self.delta_cache, self.follows_deltas()) {
-            let CachedRead { clock, stale, absent } = cache.read(keys, reader, target.bytes_mut());
-            // With many misses the whole list goes by its signature.
-            if absent.len() * 4 > keys.len() {
-                return nothing();
-            }
-            let misses = Some(absent);
-            return CacheAnswer { clock: clock.unwrap_or(Clock(u64::MAX)), misses, stale };
-        }
-        let Some(cache) = &self.cache else { return nothing() };
-        if let Some(share) = self.skips
-            && !skips(source, self.pulls, share)
-        {
-            return nothing();
-        }
-        let mut misses = Vec::new();
-        let clock = cache.read(keys, reader, target.bytes_mut(), &mut misses);
-        // A few misses are asked for by themselves; with many, the whole list goes by its
-        // signature.
-        if misses.len() * 4 > keys.len() {
-            return nothing();
-        }
-        CacheAnswer { clock: clock.unwrap_or(Clock(u64::MAX)), misses: Some(misses), stale: Vec::new() }
-    }
-}
-
-/// Whether this pull is one of the share that older cached rows may answer: a draw of its own for
-/// each.
-fn skips(source: Source, pull: u64, share: Percentage) -> bool {
-    let mut bits = source.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ pull.wrapping_mul(0xD1B5_4A32_D192_ED03);
-    bits = (bits ^ (bits >> 32)).wrapping_mul(0xD6E8_FEB8_6659_FD93);
-    bits ^= bits >> 32;
-    ((bits >> 11) as f64) < share.percent() / 100.0 * (1u64 << 53) as f64
 }

@@ -26,7 +26,7 @@ impl Worker {
             let keys = keys.slice(rows);
             // What was pushed before is no part of the rows any more, nor are its residuals.
             table.push_codec.forget(&keys);
-            table.cache.iter_mut().for_each(|cache| cache.drop_rows(&keys));
+            table.cache.drop_rows(&keys);
             // It overtakes nothing, so it is sent as soon as something may be.
             let (plain, examples, significance) = (None, None, f64::MAX);
             let (formats, writes) = (codec::Formats::default(), Writes::Rows);

@@ -2,6 +2,8 @@
 //!
 //! It does no I/O. Time and frames come in as arguments, and frames to send go to an [`Outbox`].
 
+mod receive;
+
 use crate::leases::DataLeases;
 use crate::link_rate::{LinkRate, TransferCost};
 use crate::pacing::Pacer;
@@ -12,7 +14,7 @@ use crate::stream::{ShardStream, StreamMessage};
 use crate::table::Table;
 use crate::ticket::{Notice, TicketFailure, TicketId, TicketOutcome};
 use crate::tickets::Tickets;
-use codec::{Meter, PayloadDecoder, Stopwatch};
+use codec::{Meter, Stopwatch};
 use std::collections::BTreeMap;
 use types::{Clock, NodeId, Plan, Source, Span, TableId, TableSpec, WorkerId};
 use wire::{Control, Frame, Head, Leader, Message, Outbox};
@@ -110,7 +112,6 @@ pub struct Worker {
     pub(crate) rate: LinkRate,
     /// Where bandwidth is bounded.
     pub(crate) pacer: Option<Pacer>,
-    pub(crate) decoder: PayloadDecoder,
     pub(crate) counts: WorkerCounts,
     pub(crate) leases: DataLeases,
     /// The checkpoint that it was last asked for.
@@ -140,7 +141,6 @@ impl Worker {
             notices: Vec::new(),
             rate: LinkRate::default(),
             pacer: None,
-            decoder: PayloadDecoder::default(),
             counts: WorkerCounts::default(),
             leases: DataLeases::default(),
             checkpoint: None,
@@ -213,7 +213,7 @@ impl Worker {
     pub(crate) fn attach(&mut self, id: TableId, spec: TableSpec, asked: bool, out: &mut Outbox) {
         if let Some(table) = self.tables.get_mut(&id) {
             if asked {
-                table.make_caches();
+                table.cache.make(&table.spec, table.streams.len());
             }
             return;
         }
@@ -222,7 +222,7 @@ impl Worker {
         let mut table = Table::new(spec, streams, self.source, id, self.settings.stopwatch);
         table.streams.iter_mut().for_each(|stream| stream.paced = self.pacer.is_some());
         if asked {
-            table.make_caches();
+            table.cache.make(&table.spec, table.streams.len());
         }
         // A table made in the middle of a run: nothing of the earlier clocks is missing from it.
         if let Some(last) = self.clock.0.checked_sub(1) {
@@ -241,7 +241,7 @@ impl Worker {
             table: table.spec.name.clone(),
             up: table.push_codec.pipeline().to_string(),
             upward: table.push_codec.meter(),
-            downward: table.decoded,
+            downward: table.decoder.meter(),
             dropped_rows: table.push_codec.dropped_rows(),
         });
         used.collect()

@@ -21,10 +21,10 @@ const EXHAUSTIVE: [&str; 17] = [
     "crates/worker/src/input.rs",
     "crates/worker/src/op.rs",
     "crates/worker/src/operations.rs",
-    "crates/worker/src/receive.rs",
-    "crates/worker/src/receive/answers.rs",
-    "crates/worker/src/receive/control.rs",
-    "crates/worker/src/receive/deltas.rs",
+    "crates/worker/src/worker/receive.rs",
+    "crates/worker/src/worker/receive/answers.rs",
+    "crates/worker/src/worker/receive/control.rs",
+    "crates/worker/src/worker/receive/deltas.rs",
 ];
 
 const DENY: &str = "#![deny(clippy::wildcard_enum_match_arm)]";

@@ -2,21 +2,20 @@
 //! them.
 #![deny(clippy::wildcard_enum_match_arm)]
 
-use crate::cache::{OwnWrite, ReceivedRows};
+use crate::cache::{LaterWrites, OwnWrite, ShardRows};
 use crate::pacing::{Pacer, send};
 use crate::stream::{ReadKeys, ShardStream, StreamMessage};
 use crate::ticket::PartialRead;
 use crate::{Worker, active, row_state};
-use codec::{Formats, Meter, PayloadDecoder, Stopwatch};
-use types::{Clock, Combine, PART_BYTES, TableId, TableSpec, Time};
-use wire::{Frame, Head, Keys, Message, Outbox, Payload, Pulled, Refreshed, Refusal, Wants, Writes};
+use types::{Combine, TableId, Time};
+use wire::{Frame, Head, Keys, Message, Outbox, Pulled, Refreshed, Refusal, Wants, Writes};
 
 impl Worker {
     /// A shard answers a part of a read.
     pub(super) fn pulled(&mut self, now: Time, head: &Head, pulled: &Pulled, out: &mut Outbox) {
         let sender = self.head();
         let Some(table) = self.tables.get_mut(&pulled.table) else { return };
-        table.note_failed(&pulled.failed);
+        table.cache.note_failed(&pulled.failed);
         let Some(stream) = table.streams.get_mut(pulled.shard.0 as usize) else { return };
         stream.touch(now);
         stream.reaches(head.clock);
@@ -29,15 +28,7 @@ impl Worker {
         }
         let row_bytes = table.spec.row_bytes();
         let rows = reading.keys.slice().map_or(pulled.positions.len() / 8, wire::KeySlice::len);
-        let decoded = decode(
-            &mut self.decoder,
-            &mut table.decoded,
-            self.settings.stopwatch,
-            &table.spec,
-            head,
-            &pulled.values,
-            rows,
-        );
+        let decoded = table.decoder.rows(head.codecs, &pulled.values, &table.spec, rows);
         let pulled = &decoded.map_or_else(|| pulled.clone(), |values| Pulled { values, ..pulled.clone() });
         let row_bytes = match reading.wants {
             Wants::Values => Some(row_bytes).filter(|row_bytes| pulled.values.len() == rows * row_bytes),
@@ -55,19 +46,11 @@ impl Worker {
             return self.part_done(reading.ticket, Some(refusal));
         };
         let shard = pulled.shard.0 as usize;
-        if let (Some(cache), Some(at), Some(keys)) = (&mut table.delta_cache, pulled.sequence, reading.keys.slice())
-            && reading.deltas.is_some()
-            && let Some(values) = pulled.values.numbers::<f32>()
-        {
-            cache.keep(shard, head.clock, at, keys, values);
-        } else if let (Some(cache), Some(keys)) = (&mut table.cache, reading.keys.slice())
-            && pulled.contains >= stream.acknowledged
-            && reading.wants == Wants::Values
-        {
-            let waiting = waiting(self.pacer.as_ref(), pulled.table, shard);
-            let received =
-                received_rows(stream, waiting, head.clock, keys, &pulled.values, pulled.contains, table.spec.combine);
-            cache.store(&received, pulled.sequence);
+        if let (Some(keys), Wants::Values) = (reading.keys.slice(), reading.wants) {
+            let (pacer, combine) = (self.pacer.as_ref(), table.spec.combine);
+            let rows = ShardRows { shard, frontier: head.clock, keys, values: &pulled.values };
+            let later = || later_writes(stream, waiting(pacer, pulled.table, shard), pulled.contains, combine);
+            table.cache.store(rows, pulled.sequence, reading.deltas.is_some(), later);
         }
         if let Some(read) = self.tickets.read_mut(reading.ticket) {
             match reading.wants {
@@ -105,7 +88,7 @@ impl Worker {
     pub(super) fn refreshed(&mut self, head: &Head, refresh: &wire::Refresh, out: &mut Outbox) {
         let mut reply = self.head();
         let Some(table) = self.tables.get_mut(&refresh.table) else { return };
-        table.note_failed(&refresh.failed);
+        table.cache.note_failed(&refresh.failed);
         let Some(stream) = table.streams.get(refresh.shard.0 as usize) else { return };
         self.counts.refreshes += 1;
         reply.to = stream.placed.owner;
@@ -116,7 +99,9 @@ impl Worker {
             number: refresh.number,
         };
         send(&mut self.pacer, Frame { head: reply, message: Message::Refreshed(receipt) }, out);
-        let Some(cache) = &mut table.cache else { return };
+        if !table.cache.has_rows() {
+            return;
+        }
         let Some(positions) = refresh.positions.numbers::<u64>() else { return };
         if refresh.values.len() != positions.len() * table.spec.row_bytes() {
             return;
@@ -126,10 +111,11 @@ impl Worker {
         }
         let Ok(keys) = Keys::at(table.spec.shape.placement(), positions) else { return };
         let keys = keys.slice(0..keys.len());
-        let waiting = waiting(self.pacer.as_ref(), refresh.table, refresh.shard.0 as usize);
-        let received =
-            received_rows(stream, waiting, head.clock, &keys, &refresh.values, refresh.contains, table.spec.combine);
-        cache.refresh(&received, refresh.sequence, refresh.number, refresh.contains >= stream.acknowledged);
+        let shard = refresh.shard.0 as usize;
+        let waiting = waiting(self.pacer.as_ref(), refresh.table, shard);
+        let later = later_writes(stream, waiting, refresh.contains, table.spec.combine);
+        let rows = ShardRows { shard, frontier: head.clock, keys: &keys, values: &refresh.values };
+        table.cache.refresh(rows, later.as_ref(), refresh.sequence, refresh.number);
     }
 }
 
@@ -138,16 +124,17 @@ fn waiting(pacer: Option<&Pacer>, table: TableId, shard: usize) -> impl Iterator
     pacer.into_iter().flat_map(move |pacer| pacer.waiting(table, shard))
 }
 
-/// Rows for the cache, with the own writes that they lack.
-fn received_rows<'a>(
+/// Own writes that rows of a shard lack which hold the stream up to `contains`; `None` if some of
+/// those are not known any more.
+fn later_writes<'a>(
     stream: &'a ShardStream,
     waiting: impl Iterator<Item = &'a StreamMessage>,
-    frontier: Clock,
-    keys: &'a wire::KeySlice,
-    values: &'a Payload,
     contains: u64,
     combine: Combine,
-) -> ReceivedRows<'a> {
+) -> Option<LaterWrites<'a>> {
+    if contains < stream.acknowledged {
+        return None;
+    }
     let unseen = stream.unacknowledged.iter().filter(|sent| sent.number > contains).map(|sent| &sent.message);
     let later = unseen.chain(waiting).filter(|_| combine == Combine::Each).filter_map(|message| match message {
         StreamMessage::Push { keys, writes: Writes::Rows, .. } => Some((keys, OwnWrite::Rows)),
@@ -156,32 +143,7 @@ fn received_rows<'a>(
         }
         StreamMessage::Marker | StreamMessage::Tune { .. } => None,
     });
-    ReceivedRows { shard: stream.placed.shard.0 as usize, frontier, keys, values, later: later.collect() }
-}
-
-/// Decodes values; `None` where they are not encoded.
-pub(super) fn decode(
-    decoder: &mut PayloadDecoder,
-    meter: &mut Meter,
-    stopwatch: Stopwatch,
-    spec: &TableSpec,
-    head: &Head,
-    values: &Payload,
-    rows: usize,
-) -> Option<Payload> {
-    let formats = Formats(head.codecs.0);
-    if formats.leaves_values() {
-        return None;
-    }
-    let bytes = rows.checked_mul(spec.row_bytes()).filter(|bytes| *bytes <= PART_BYTES)?;
-    let began = (stopwatch.0)();
-    let mut numbers = vec![0u64; bytes.div_ceil(8)];
-    let out = &mut bytemuck::cast_slice_mut(&mut numbers)[..bytes];
-    // Values that cannot be decoded have the wrong length, too, and are refused for that.
-    decoder.decode(formats, values.bytes(), spec.number, spec.width as usize, out).ok()?;
-    meter.encoded(bytes, values.len(), 0);
-    meter.decoded(bytes, (stopwatch.0)().saturating_sub(began));
-    Some(Payload::new(numbers).slice(0..bytes))
+    Some(later.collect())
 }
 
 /// Puts the rows of one part where the caller wants them.

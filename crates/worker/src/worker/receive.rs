@@ -37,9 +37,9 @@ impl Worker {
                 for sent in finished {
                     let refusal = acked.refused.iter().find(|refused| refused.number == sent.number);
                     if let (Some(_), StreamMessage::Push { keys, .. }) = (refusal, &sent.message)
-                        && let Some(cache) = self.tables.get_mut(&acked.table).and_then(|table| table.cache.as_mut())
+                        && let Some(table) = self.tables.get_mut(&acked.table)
                     {
-                        cache.drop_rows(keys);
+                        table.cache.drop_rows(keys);
                     }
                     self.message_done(sent.message, refusal.map(|refused| refused.refusal.clone()));
                 }

@@ -1,11 +1,11 @@
 //! Deltas of rows, and reads that wait for them.
 #![deny(clippy::wildcard_enum_match_arm)]
 
-use super::answers::decode;
 use crate::Worker;
+use crate::cache::CaughtUp;
 use crate::stream::{ReadKeys, Reading};
 use types::{PART_BYTES, Time};
-use wire::{Delta, Head, KeyPart, Keys, Outbox, Pulled, READ_WHOLE, Wants};
+use wire::{Delta, Head, KeyPart, Keys, Outbox, Pulled, Wants};
 
 impl Worker {
     /// A delta arrives: the cache adds it if it is the next one. A missing one is asked for again
@@ -13,10 +13,10 @@ impl Worker {
     pub(super) fn delta_received(&mut self, head: &Head, delta: &Delta) {
         let Some(table) = self.tables.get_mut(&delta.table) else { return };
         let shard = delta.shard.0 as usize;
-        let (Some(cache), Some(stream)) = (&mut table.delta_cache, table.streams.get(shard)) else { return };
+        let Some(stream) = table.streams.get(shard) else { return };
         let most = PART_BYTES / table.spec.row_bytes().max(1);
         let count = delta.keys.count().and_then(|count| usize::try_from(count).ok()).filter(|count| *count <= most);
-        let (Some(count), true) = (count, cache.follows(shard, delta.sequence, delta.number)) else { return };
+        let (Some(count), true) = (count, table.cache.follows(shard, delta.sequence, delta.number)) else { return };
         let mut positions = vec![0u64; count];
         match &delta.keys {
             KeyPart::Run { first, .. } => {
@@ -32,19 +32,15 @@ impl Worker {
         if !stream.owns(&positions) {
             return;
         }
-        let stopwatch = self.settings.stopwatch;
-        let before = table.decoded;
-        let plain = decode(&mut self.decoder, &mut table.decoded, stopwatch, &table.spec, head, &delta.values, count);
-        // What a delta saves is what it takes the place of: the rows that are cached.
-        let packed = if let KeyPart::Packed { packed, .. } = &delta.keys { packed.len() } else { 0 };
-        (table.decoded.bytes_in, table.decoded.bytes_out) = (before.bytes_in, before.bytes_out);
-        table.decoded.encoded(cache.cached(&positions) * table.spec.row_bytes(), delta.values.len() + packed, 0);
+        let key_bytes = if let KeyPart::Packed { packed, .. } = &delta.keys { packed.len() } else { 0 };
+        let cached = table.cache.cached(&positions);
+        let plain = table.decoder.delta(head.codecs, &delta.values, &table.spec, count, cached, key_bytes);
         let values = plain.as_ref().unwrap_or(&delta.values);
         if let Some(changes) =
             values.numbers::<f32>().filter(|changes| changes.len() * 4 == count * table.spec.row_bytes())
         {
             let changes = changes.to_vec();
-            cache.add(shard, positions, changes, delta.reaches);
+            table.cache.add_delta(shard, positions, changes, delta.reaches);
             self.counts.deltas += 1;
         }
     }
@@ -55,39 +51,27 @@ impl Worker {
         let sender = self.head();
         let Some(table) = self.tables.get_mut(&pulled.table) else { return };
         let shard = pulled.shard.0 as usize;
-        let (Some(cache), Some(stream)) = (&mut table.delta_cache, table.streams.get_mut(shard)) else { return };
+        let Some(stream) = table.streams.get_mut(shard) else { return };
         let ReadKeys::Deltas { keys, rows } = &reading.keys else { return };
-        let declined = pulled.sequence == Some(READ_WHOLE);
-        let missing = match pulled.sequence {
-            Some((sequence, last)) if cache.reach(shard, head.clock, sequence, last) => {
+        let had = reading.deltas.map(|(had, _)| had);
+        let missing = match table.cache.caught_up(shard, head.clock, pulled.sequence, had) {
+            CaughtUp::Fresh => {
                 let Some(read) = self.tickets.read_mut(reading.ticket) else {
                     return;
                 };
                 read.note(pulled);
-                let (clock, gone) = cache.fill(keys, rows, read.target.bytes_mut());
+                let (clock, gone) = table.cache.fill(keys, rows, read.target.bytes_mut());
                 read.clock = read.clock.min(clock.unwrap_or(read.clock));
                 gone
             }
-            // Others of the shard may still be brought up to date later.
-            Some(READ_WHOLE) => (0..keys.len() as u32).collect(),
-            Some((sequence, _))
-                if cache.is_of(shard, sequence)
-                    && reading.deltas.is_some_and(|(had, _)| cache.last_delta(shard) > had) =>
-            {
-                // Some were lost on the way: asks again, from the last that arrived. If none did,
-                // it is no use to ask again.
+            CaughtUp::AskAgain { last } => {
                 self.requests += 1;
-                let reading = Reading { deltas: Some((cache.last_delta(shard), keys.len() as u64)), ..reading };
+                let reading = Reading { deltas: Some((last, keys.len() as u64)), ..reading };
                 stream.read(sender, self.requests, reading, out);
                 return;
             }
-            _ => {
-                cache.lose(shard);
-                (0..keys.len() as u32).collect()
-            }
+            CaughtUp::ReadWhole => (0..keys.len() as u32).collect(),
         };
-        table.deltas_declined(declined);
-        let Some(stream) = table.streams.get_mut(shard) else { return };
         // Rows that are not cached any more are read whole.
         let positions: Vec<u64> = missing.iter().map(|index| keys.position(*index as usize).0).collect();
         let places: Vec<u32> = missing.iter().map(|index| rows[*index as usize]).collect();

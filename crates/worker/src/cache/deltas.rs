@@ -3,7 +3,7 @@
 //!
 //! Invariant: all cached rows of a shard are as the shard published them last.
 
-use crate::cached_rows::{CachedRows, positions};
+use super::slots::{CachedRows, positions};
 use types::{Clock, Consistency, TableSpec};
 use update::add_into;
 use wire::{KeySlice, Keys};

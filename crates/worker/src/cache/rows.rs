@@ -1,0 +1,324 @@
+//! Row cache: each row with the frontier it is fresh at. Shards may send refreshes, which move the
+//! frontier of all rows of a shard on.
+//!
+//! Invariant: a cached row holds all of the worker's own pushes to it, also those that its shard
+//! has not applied.
+
+use super::slots::{CachedRows, positions};
+use types::{Clock, Consistency, TableSpec};
+use update::{ABSENT, Number, add_into, first_not_finite};
+use wire::{KeySlice, Keys, Payload};
+
+/// The numbered sequence of refreshes that keeps a shard's rows fresh, as far as it has arrived
+/// without a gap.
+#[derive(Clone, Copy, Debug, Default)]
+struct RefreshSequence {
+    id: u64,
+    /// The number of the last refresh.
+    last: u64,
+    frontier: Clock,
+    /// Counts up whenever a sequence ends. Rows of an earlier generation keep the frontier they
+    /// were read at.
+    generation: u64,
+}
+
+impl RefreshSequence {
+    /// A read at `frontier` brings the id of a sequence and the number of its last refresh. Returns
+    /// the generation that its rows join, if the sequence has arrived exactly as far.
+    fn join(&mut self, frontier: Clock, refreshed: Option<(u64, u64)>) -> Option<u64> {
+        let (id, last) = refreshed?;
+        if id != self.id {
+            *self = Self { id, last, frontier, generation: self.generation + 1 };
+        }
+        (last == self.last).then_some(self.generation)
+    }
+
+    /// A refresh arrives. Returns whether it follows the last one.
+    fn follow(&mut self, id: u64, number: u64, frontier: Clock) -> bool {
+        let follows = id == self.id && Some(number) == self.last.checked_add(1);
+        if follows {
+            self.last = number;
+            self.frontier = self.frontier.max(frontier);
+        } else if id == self.id {
+            self.end();
+        }
+        follows
+    }
+
+    /// A refresh was missed: rows of this sequence are only as fresh as when they were read.
+    fn end(&mut self) {
+        *self = Self { id: 0, last: 0, frontier: Clock(0), generation: self.generation + 1 };
+    }
+}
+
+/// Rows that came from a shard.
+#[derive(Clone, Copy)]
+pub(crate) struct ShardRows<'a> {
+    pub shard: usize,
+    pub frontier: Clock,
+    pub keys: &'a KeySlice,
+    pub values: &'a Payload,
+}
+
+/// The worker's own later writes, which rows that came from a shard do not hold.
+pub(crate) type LaterWrites<'a> = Vec<(&'a KeySlice, OwnWrite<'a>)>;
+
+/// What a worker itself wrote to rows.
+#[derive(Clone, Copy)]
+pub(crate) enum OwnWrite<'a> {
+    /// It pushed these gradients.
+    Gradients(&'a Payload),
+    /// It set the rows. The shard will send them.
+    Rows,
+}
+
+/// A row cache of any number type.
+pub(crate) trait RowCache: Send {
+    /// Copies the rows that the consistency rule admits into `target`, appends the indices of the
+    /// others to `misses`, and returns the smallest frontier copied.
+    fn read(&self, keys: &Keys, reader: Clock, target: &mut [u8], misses: &mut Vec<u32>) -> Option<Clock>;
+    /// Keeps the rows of a read. `refreshed`: the sequence of refreshes they belong to, and the
+    /// number of its last one.
+    fn store(&mut self, received: ShardRows<'_>, later: &LaterWrites<'_>, refreshed: Option<(u64, u64)>);
+    /// Keeps the rows of refresh `number` of sequence `id`, if it follows the one before and the
+    /// later writes are known. Otherwise ends the sequence.
+    fn refresh(&mut self, received: ShardRows<'_>, later: Option<&LaterWrites<'_>>, id: u64, number: u64);
+    /// The sum of squares of those rows that are cached, however old.
+    fn squares(&self, keys: &KeySlice) -> Option<f64>;
+    /// The worker itself pushes to these rows.
+    fn pushed(&mut self, keys: &KeySlice, values: &Payload);
+    /// Drops these rows: the worker has set them, or the shard refused a push that they hold.
+    fn drop_rows(&mut self, keys: &KeySlice);
+}
+
+/// A row cache for a table.
+pub(crate) fn make(spec: &TableSpec, max_rows: u64, shards: usize) -> Box<dyn RowCache> {
+    match spec.number {
+        types::NumberType::F32 => Box::new(Cache::<f32>::new(spec, max_rows, shards)),
+        types::NumberType::F64 => Box::new(Cache::<f64>::new(spec, max_rows, shards)),
+        types::NumberType::I64 => Box::new(Cache::<i64>::new(spec, max_rows, shards)),
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Tag {
+    frontier: Clock,
+    shard: u32,
+    generation: Option<u64>,
+}
+
+struct Cache<T> {
+    consistency: Consistency,
+    /// Whether a push adds to its rows, so that its effect on a cached row is known.
+    additive: bool,
+    /// A row without a tag is not cached, or lacks an own push.
+    rows: CachedRows<T, Tag>,
+    sequences: Vec<RefreshSequence>,
+}
+
+impl<T: Number> Cache<T> {
+    fn new(spec: &TableSpec, max_rows: u64, shards: usize) -> Self {
+        Self {
+            consistency: spec.consistency,
+            additive: spec.updater.is_additive(),
+            rows: CachedRows::new(spec, max_rows),
+            sequences: vec![RefreshSequence::default(); shards],
+        }
+    }
+
+    /// What a row is fresh at by now: refreshes may have moved it on since it was read.
+    fn frontier(&self, tag: Tag) -> Clock {
+        let sequence = self.sequences[tag.shard as usize];
+        if tag.generation == Some(sequence.generation) { tag.frontier.max(sequence.frontier) } else { tag.frontier }
+    }
+
+    fn keep(&mut self, received: ShardRows<'_>, later: &LaterWrites<'_>, generation: Option<u64>) {
+        let Some(values) = received.values.numbers::<T>() else { return };
+        let positions = positions(received.keys);
+        let slots = self.rows.slots_or_new(&positions);
+        let mut kept = Vec::with_capacity(positions.len());
+        for ((&slot, position), row) in slots.iter().zip(&positions).zip(values.chunks_exact(self.rows.width())) {
+            let Some(tag) = self.rows.tag_mut(slot) else { continue };
+            // A late answer must not put an older row in place of a newer one.
+            if tag.is_some_and(|tag| tag.frontier > received.frontier) {
+                continue;
+            }
+            *tag = Some(Tag { frontier: received.frontier, shard: received.shard as u32, generation });
+            self.rows.row_mut(slot).copy_from_slice(row);
+            kept.push(*position);
+        }
+        // A newer row that stays has these in it already.
+        for (keys, own) in later {
+            match own {
+                OwnWrite::Gradients(values) => self.add_own(keys, values, Some(&kept)),
+                OwnWrite::Rows => self.drop_rows(keys),
+            }
+        }
+    }
+
+    /// The effect of an additive updater is known: it is added. Any other updater leaves the cached
+    /// row without the own push, so the row is dropped.
+    fn add_own(&mut self, keys: &KeySlice, values: &Payload, only: Option<&[u64]>) {
+        let Some(values) = values.numbers::<T>() else { return };
+        if first_not_finite(values).is_some() {
+            // The shard will refuse the whole part: the rows stay as they were.
+            return;
+        }
+        let positions = positions(keys);
+        let slots = self.rows.slots(&positions);
+        for ((slot, position), row) in slots.into_iter().zip(&positions).zip(values.chunks_exact(self.rows.width())) {
+            if slot == ABSENT || only.is_some_and(|only| only.binary_search(position).is_err()) {
+                continue;
+            }
+            if self.additive {
+                add_into(self.rows.row_mut(slot), row);
+            } else {
+                self.rows.tag_mut(slot).into_iter().for_each(|tag| *tag = None);
+            }
+        }
+    }
+}
+
+impl<T: Number> RowCache for Cache<T> {
+    fn read(&self, keys: &Keys, reader: Clock, target: &mut [u8], misses: &mut Vec<u32>) -> Option<Clock> {
+        let row_bytes = self.rows.width() * size_of::<T>();
+        let slots = self.rows.slots(&positions(&keys.slice(0..keys.len())));
+        let mut lowest = None;
+        for (index, &slot) in slots.iter().enumerate() {
+            let fresh = self.rows.tag(slot).map(|tag| self.frontier(tag));
+            match fresh.filter(|frontier| self.consistency.admits(reader, *frontier)) {
+                Some(frontier) => {
+                    let row = bytemuck::cast_slice(self.rows.row(slot));
+                    target[index * row_bytes..][..row_bytes].copy_from_slice(row);
+                    lowest = Some(lowest.map_or(frontier, |lowest: Clock| lowest.min(frontier)));
+                }
+                None => misses.push(index as u32),
+            }
+        }
+        lowest
+    }
+
+    fn store(&mut self, received: ShardRows<'_>, later: &LaterWrites<'_>, refreshed: Option<(u64, u64)>) {
+        let generation = self.sequences[received.shard].join(received.frontier, refreshed);
+        self.keep(received, later, generation);
+    }
+
+    fn refresh(&mut self, received: ShardRows<'_>, later: Option<&LaterWrites<'_>>, id: u64, number: u64) {
+        let sequence = &mut self.sequences[received.shard];
+        let Some(later) = later else {
+            if sequence.id == id {
+                sequence.end();
+            }
+            return;
+        };
+        if sequence.follow(id, number, received.frontier) {
+            let generation = sequence.generation;
+            self.keep(received, later, Some(generation));
+        }
+    }
+
+    fn squares(&self, keys: &KeySlice) -> Option<f64> {
+        let slots = self.rows.slots(&positions(keys));
+        let cached = slots.into_iter().filter(|slot| self.rows.tag(*slot).is_some());
+        let rows = cached.flat_map(|slot| self.rows.row(slot));
+        let squares: Vec<f64> = rows.map(|value| value.to_f64() * value.to_f64()).collect();
+        (!squares.is_empty()).then(|| squares.iter().sum())
+    }
+
+    fn pushed(&mut self, keys: &KeySlice, values: &Payload) {
+        self.add_own(keys, values, None);
+    }
+
+    fn drop_rows(&mut self, keys: &KeySlice) {
+        for slot in self.rows.slots(&positions(keys)) {
+            self.rows.tag_mut(slot).into_iter().for_each(|tag| *tag = None);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEYS: std::ops::Range<usize> = 0..2;
+
+    /// A cache of two rows of one number, both of shard 0.
+    fn cache(spec: TableSpec) -> Box<dyn RowCache> {
+        make(&spec.consistency(Consistency::slack(0)), 2, 1)
+    }
+
+    fn payload(values: &[f32]) -> Payload {
+        Payload::new(values.to_vec())
+    }
+
+    /// Rows 0 and 1 arrive at `frontier`; `later` are own pushes to both that they do not hold.
+    fn store(cache: &mut dyn RowCache, frontier: u64, at: Option<(u64, u64)>, values: [f32; 2], later: &[f32]) {
+        let keys = Keys::run(0..2).slice(KEYS);
+        let pushes: Vec<Payload> = later.iter().map(|value| payload(&[*value; 2])).collect();
+        let later = pushes.iter().map(|push| (&keys, OwnWrite::Gradients(push))).collect();
+        let rows = ShardRows { shard: 0, frontier: Clock(frontier), keys: &keys, values: &payload(&values) };
+        cache.store(rows, &later, at);
+    }
+
+    /// Row 1 is refreshed; `None` for own writes that are not known any more.
+    fn refresh(cache: &mut dyn RowCache, frontier: u64, id: u64, number: u64, value: f32, known: bool) {
+        let keys = Keys::run(1..2).slice(0..1);
+        let rows = ShardRows { shard: 0, frontier: Clock(frontier), keys: &keys, values: &payload(&[value]) };
+        let later = Vec::new();
+        cache.refresh(rows, known.then_some(&later), id, number);
+    }
+
+    /// The rows that a reader at this clock gets.
+    fn read(cache: &dyn RowCache, reader: u64) -> [Option<f32>; 2] {
+        let (mut values, mut misses) = ([0f32; 2], Vec::new());
+        cache.read(&Keys::run(0..2), Clock(reader), bytemuck::cast_slice_mut(&mut values), &mut misses);
+        [0, 1].map(|row| (!misses.contains(&(row as u32))).then_some(values[row]))
+    }
+
+    #[test]
+    fn row_cache_is_as_fresh_as_refreshes_that_follow_without_a_gap() {
+        // (sequence, number, whether own writes are known, what a reader at clock 5 gets then)
+        for (id, number, known, expected) in [
+            (7, 4, true, [Some(1.0), Some(9.0)]),
+            (7, 5, true, [None, None]),
+            (7, 4, false, [None, None]),
+            (6, 4, true, [None, None]),
+            (6, 4, false, [None, None]),
+        ] {
+            let mut cache = cache(TableSpec::dense("t", 2, 1));
+            store(&mut *cache, 3, Some((7, 3)), [1.0, 2.0], &[]);
+            assert_eq!(read(&*cache, 3), [Some(1.0), Some(2.0)]);
+            refresh(&mut *cache, 5, id, number, 9.0, known);
+            assert_eq!(read(&*cache, 5), expected, "refresh {number} of {id}, own writes known: {known}");
+            // A sequence that goes on is followed; one that has ended is not.
+            let goes_on = (id, number, known) == (7, 4, true) || id == 6;
+            let next = if id == 7 && goes_on { 5 } else { 4 };
+            refresh(&mut *cache, 6, 7, next, 8.0, true);
+            assert_eq!(read(&*cache, 6), if goes_on { [Some(1.0), Some(8.0)] } else { [None, None] }, "then {next}");
+        }
+    }
+
+    #[test]
+    fn row_cache_holds_own_pushes_and_no_late_answer() {
+        let mut cache = cache(TableSpec::dense("t", 2, 1));
+        store(&mut *cache, 3, None, [1.0, 2.0], &[0.5, 0.25]);
+        assert_eq!(read(&*cache, 3), [Some(1.75), Some(2.75)], "with the pushes that the shard has not applied");
+        cache.pushed(&Keys::run(1..2).slice(0..1), &payload(&[10.0]));
+        assert_eq!(read(&*cache, 3), [Some(1.75), Some(12.75)]);
+        store(&mut *cache, 2, None, [7.0, 7.0], &[100.0]);
+        assert_eq!(read(&*cache, 3), [Some(1.75), Some(12.75)], "a late answer changes nothing");
+        cache.pushed(&Keys::run(0..1).slice(0..1), &payload(&[f32::NAN]));
+        assert_eq!(read(&*cache, 3)[0], Some(1.75), "the shard refuses what is not finite");
+        cache.drop_rows(&Keys::run(0..1).slice(0..1));
+        assert_eq!(read(&*cache, 3), [None, Some(12.75)]);
+    }
+
+    #[test]
+    fn row_cache_drops_rows_whose_push_has_an_effect_that_it_does_not_know() {
+        let adagrad = types::UpdaterSpec::Adagrad { rate: 0.1, epsilon: 1e-8 };
+        let mut cache = cache(TableSpec::dense("t", 2, 1).updater(adagrad));
+        store(&mut *cache, 3, None, [1.0, 2.0], &[]);
+        cache.pushed(&Keys::run(1..2).slice(0..1), &payload(&[10.0]));
+        assert_eq!(read(&*cache, 3), [Some(1.0), None]);
+    }
+}
