@@ -8,9 +8,9 @@
 //! part for a shard go with the next part for it, or with an empty one at the end, never with the
 //! end of a clock, which another run may have elsewhere.
 
-use super::stream::StreamMessage;
+use super::send::message::StreamMessage;
 use super::tickets::TicketPurpose;
-use super::{Batch, Notice, PART_COST, TableFailure, TicketId, Worker};
+use super::{Batch, Notice, TableFailure, TicketId, Worker};
 use codec::Formats;
 use lease::{LeaseId, WorkReport};
 use std::collections::{BTreeMap, BTreeSet};
@@ -245,7 +245,6 @@ impl Worker {
             let (values, formats) = (Payload::EMPTY, Formats::default());
             let writes = wire::Writes::Gradients { lease: Some(id) };
             let message = StreamMessage::Push { ticket, keys, values, formats, plain: None, writes };
-            self.unacknowledged_bytes += message.held_bytes() + PART_COST;
             self.send_push(now, table, shard, message, Some(examples), 0.0, out);
         }
         (self.leases.ready, self.leases.in_commit) = (true, true);
@@ -278,7 +277,7 @@ impl Worker {
         let (Some(lease), Some(known)) = (batch.lease, self.tables.get(&table)) else { return Vec::new() };
         let rows = batch.keys.rows_per_part(known.spec.number, known.spec.width);
         let by_shard: Vec<Vec<Range<usize>>> =
-            known.streams.iter().map(|stream| batch.keys.parts(stream.placed.range, rows)).collect();
+            known.streams.iter().map(|stream| batch.keys.parts(stream.range(), rows)).collect();
         self.leases.began(lease);
         let Some(progress) = self.leases.in_progress.get_mut(&lease) else { return Vec::new() };
         let counts = progress.shards.entry(table).or_insert_with(|| vec![(0, 0); by_shard.len()]);

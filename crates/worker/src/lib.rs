@@ -6,28 +6,18 @@
 //! - [`WorkerInput`] is every one of those inputs as data, for recordings and their replay.
 //! - A ticket names a push or pull until the program takes its [`TicketOutcome`].
 
-mod active;
 mod batch;
 mod cache;
-mod calls;
 mod decode;
 mod input;
 mod key_lists;
 mod leases;
-mod link_rate;
 mod op;
-mod operations;
-mod pacing;
-mod push_codec;
-mod pushes;
 mod queue;
-mod reads;
 mod recorded;
 mod requests;
 mod residuals;
-mod row_state;
-mod stream;
-mod table;
+mod send;
 #[cfg(test)]
 mod testing;
 mod ticket;

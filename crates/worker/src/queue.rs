@@ -2,7 +2,7 @@
 //! it releases.
 
 use super::TicketId;
-use super::operations::QueuedOperation;
+use crate::worker::QueuedOperation;
 use std::collections::{BTreeMap, BTreeSet};
 use types::TableId;
 

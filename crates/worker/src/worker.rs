@@ -2,20 +2,31 @@
 //!
 //! It does no I/O. Time and frames come in as arguments, and frames to send go to an [`Outbox`].
 
+mod active;
+mod calls;
+mod push;
+mod read;
 mod receive;
+mod row_state;
+mod send;
+mod submit;
+mod table;
+
+pub(crate) use submit::QueuedOperation;
 
 use crate::leases::DataLeases;
-use crate::link_rate::{LinkRate, TransferCost};
-use crate::pacing::Pacer;
 use crate::queue::Queue;
 use crate::requests::CoordinatorRequests;
 use crate::residuals::CheckpointRequest;
-use crate::stream::{ShardStream, StreamMessage};
-use crate::table::Table;
+use crate::send::Link;
+use crate::send::message::{RequestNumbers, StreamMessage};
+use crate::send::stream::ShardStream;
 use crate::ticket::{Notice, TicketFailure, TicketId, TicketOutcome};
 use crate::tickets::Tickets;
 use codec::{Meter, Stopwatch};
 use std::collections::BTreeMap;
+
+use table::Table;
 use types::{Clock, NodeId, Plan, Source, Span, TableId, TableSpec, WorkerId};
 use wire::{Control, Frame, Head, Leader, Message, Outbox};
 
@@ -99,19 +110,15 @@ pub struct Worker {
     /// What was asked of the coordinator.
     pub(crate) asked: CoordinatorRequests,
     pub(crate) tickets: Tickets,
-    /// The number of the last read that was sent.
-    pub(crate) requests: u64,
+    pub(crate) requests: RequestNumbers,
     pub(crate) queue: Queue,
     /// Pushes that are being handed over part by part, and their tables: a clock must not end in
     /// the middle of one.
     pub(crate) begun: Vec<(TicketId, TableId)>,
-    pub(crate) unacknowledged_bytes: usize,
     pub(crate) left: bool,
     pub(crate) leader: Leader,
     pub(crate) notices: Vec<Notice>,
-    pub(crate) rate: LinkRate,
-    /// Where bandwidth is bounded.
-    pub(crate) pacer: Option<Pacer>,
+    pub(crate) link: Link,
     pub(crate) counts: WorkerCounts,
     pub(crate) leases: DataLeases,
     /// The checkpoint that it was last asked for.
@@ -132,15 +139,13 @@ impl Worker {
             tables: BTreeMap::new(),
             asked: CoordinatorRequests::default(),
             tickets: Tickets::default(),
-            requests: 0,
+            requests: RequestNumbers::default(),
             queue: Queue::default(),
             begun: Vec::new(),
-            unacknowledged_bytes: 0,
             left: false,
             leader: Leader::default(),
             notices: Vec::new(),
-            rate: LinkRate::default(),
-            pacer: None,
+            link: Link::default(),
             counts: WorkerCounts::default(),
             leases: DataLeases::default(),
             checkpoint: None,
@@ -220,7 +225,7 @@ impl Worker {
         let placed = self.plan.shards(spec.shape).into_iter();
         let streams = placed.map(|placed| ShardStream::new(placed, id, spec.number, self.since)).collect();
         let mut table = Table::new(spec, streams, self.source, id, self.settings.stopwatch);
-        table.streams.iter_mut().for_each(|stream| stream.paced = self.pacer.is_some());
+        table.streams.iter_mut().for_each(|stream| stream.set_paced(self.link.is_bounded()));
         if asked {
             table.cache.make(&table.spec, table.streams.len());
         }
@@ -251,29 +256,7 @@ impl Worker {
     /// tell.
     #[must_use]
     pub fn link_rate(&self) -> Option<f64> {
-        let measured = self.rate.bytes_per_second();
-        match (&self.pacer, measured) {
-            (Some(pacer), measured) => Some(measured.map_or(pacer.rate(), |measured| measured.min(pacer.rate()))),
-            (None, measured) => measured,
-        }
-    }
-
-    /// The rate of the network link changed: chooses the codecs that follow it anew, and warns of
-    /// those that do not pay.
-    pub(crate) fn rate_changed(&mut self) {
-        let Some(rate) = self.link_rate() else { return };
-        for table in self.tables.values_mut() {
-            table.push_codec.follow(rate);
-            let key_form = table.push_codec.key_form();
-            table.streams.iter_mut().for_each(|stream| stream.key_form = key_form);
-            let pipeline = table.push_codec.pipeline();
-            let may_warn = !table.push_codec.is_auto() && !table.push_codec.warned;
-            if may_warn && TransferCost::does_not_pay(pipeline, &table.push_codec.meter(), rate) {
-                let (name, pipeline) = (table.spec.name.clone(), pipeline.to_string());
-                self.notices.push(Notice::Codec { table: name, pipeline, bytes_per_second: rate as u64 });
-                table.push_codec.warned = true;
-            }
-        }
+        self.link.bytes_per_second()
     }
 
     /// Stands at the next barrier; [`Worker::barrier_passed`] tells when everybody does.

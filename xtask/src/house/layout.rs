@@ -20,7 +20,7 @@ const EXHAUSTIVE: [&str; 17] = [
     "crates/wire/src/message/control.rs",
     "crates/worker/src/input.rs",
     "crates/worker/src/op.rs",
-    "crates/worker/src/operations.rs",
+    "crates/worker/src/worker/submit.rs",
     "crates/worker/src/worker/receive.rs",
     "crates/worker/src/worker/receive/answers.rs",
     "crates/worker/src/worker/receive/control.rs",

@@ -6,9 +6,10 @@ mod answers;
 mod control;
 mod deltas;
 
-use crate::pacing::Pacer;
-use crate::stream::{ShardStream, StreamMessage};
-use crate::{Notice, PART_COST, Worker, WorkerCounts};
+use super::Worker;
+use crate::Notice;
+use crate::send::message::StreamMessage;
+use crate::send::stream::ShardStream;
 use std::collections::BTreeSet;
 use types::{Clock, NodeId, TableId, Time};
 use wire::{Frame, Message, Outbox, Refusal, ResendReason, Signature};
@@ -31,7 +32,7 @@ impl Worker {
                 stream.reaches(head.clock);
                 let finished = stream.finish(acked.through);
                 let parts = finished.iter().filter(|sent| matches!(sent.message, StreamMessage::Push { .. })).count();
-                if self.rate.arrived(now, parts) {
+                if self.link.arrived(now, parts) {
                     self.rate_changed();
                 }
                 for sent in finished {
@@ -100,7 +101,7 @@ impl Worker {
     fn message_done(&mut self, message: StreamMessage, refusal: Option<Refusal>) {
         match message {
             StreamMessage::Push { ticket, .. } => {
-                self.unacknowledged_bytes -= message.held_bytes() + PART_COST;
+                self.link.release(&message);
                 // Another worker had pushed it: it counts once.
                 let refusal = if let Some(Refusal::AlreadyHeld { clock }) = refusal {
                     self.counts.held_already += 1;
@@ -125,7 +126,8 @@ impl Worker {
             stream.forget(Signature(signature));
         }
         let frames = stream.resend(head, resend.next);
-        send_again(&mut self.pacer, &mut self.counts, frames, out);
+        self.counts.resent += frames.len() as u64;
+        self.link.send_again(frames, out);
     }
 
     /// A connection to `node` is there again: sends again what may have been lost with the old one.
@@ -135,11 +137,12 @@ impl Worker {
             return self.ask_again(out);
         }
         let streams = self.tables.values_mut().flat_map(|table| &mut table.streams);
-        for stream in streams.filter(|stream| stream.placed.owner == node) {
+        for stream in streams.filter(|stream| stream.owner() == node) {
             stream.touch(now);
             let mut frames = stream.resend(head, 0);
             frames.extend(stream.resend_reads(head));
-            send_again(&mut self.pacer, &mut self.counts, frames, out);
+            self.counts.resent += frames.len() as u64;
+            self.link.send_again(frames, out);
         }
     }
 
@@ -159,20 +162,11 @@ impl Worker {
             .tables
             .values()
             .flat_map(|table| &table.streams)
-            .filter(|stream| stream.awaits_answer() && now.since(stream.moved) >= after)
-            .map(|stream| stream.placed.owner)
+            .filter(|stream| stream.is_overdue(now, after))
+            .map(ShardStream::owner)
             .collect();
         for node in overdue {
             self.reconnected(now, node, out);
         }
     }
-}
-
-/// Sends frames again. They cannot wait, and are charged to the pacer.
-fn send_again(pacer: &mut Option<Pacer>, counts: &mut WorkerCounts, frames: Vec<Frame>, out: &mut Outbox) {
-    if let Some(pacer) = pacer {
-        pacer.charge_resent(&frames);
-    }
-    counts.resent += frames.len() as u64;
-    frames.into_iter().for_each(|frame| out.send(frame));
 }

@@ -3,11 +3,10 @@
 #![deny(clippy::wildcard_enum_match_arm)]
 
 use crate::cache::{LaterWrites, OwnWrite, ShardRows};
-use crate::pacing::{Pacer, send};
-use crate::stream::{ReadKeys, ShardStream, StreamMessage};
+use crate::send::message::{ReadKeys, StreamMessage};
 use crate::ticket::PartialRead;
-use crate::{Worker, active, row_state};
-use types::{Combine, TableId, Time};
+use crate::worker::{Worker, active, row_state};
+use types::{Combine, Time};
 use wire::{Frame, Head, Keys, Message, Outbox, Pulled, Refreshed, Refusal, Wants, Writes};
 
 impl Worker {
@@ -47,9 +46,9 @@ impl Worker {
         };
         let shard = pulled.shard.0 as usize;
         if let (Some(keys), Wants::Values) = (reading.keys.slice(), reading.wants) {
-            let (pacer, combine) = (self.pacer.as_ref(), table.spec.combine);
             let rows = ShardRows { shard, frontier: head.clock, keys, values: &pulled.values };
-            let later = || later_writes(stream, waiting(pacer, pulled.table, shard), pulled.contains, combine);
+            let combine = table.spec.combine;
+            let later = || Some(later_writes(combine, self.link.unseen(pulled.table, stream, pulled.contains)?));
             table.cache.store(rows, pulled.sequence, reading.deltas.is_some(), later);
         }
         if let Some(read) = self.tickets.read_mut(reading.ticket) {
@@ -76,8 +75,7 @@ impl Worker {
             ReadKeys::Straight { .. } | ReadKeys::Scattered { .. } | ReadKeys::Deltas { .. } => false,
         };
         if goes_on {
-            self.requests += 1;
-            stream.read(sender, self.requests, reading, out);
+            stream.read(sender, self.requests.next(), reading, out);
             return;
         }
         stream.next_read(sender, out);
@@ -91,14 +89,14 @@ impl Worker {
         table.cache.note_failed(&refresh.failed);
         let Some(stream) = table.streams.get(refresh.shard.0 as usize) else { return };
         self.counts.refreshes += 1;
-        reply.to = stream.placed.owner;
+        reply.to = stream.owner();
         let receipt = Refreshed {
             table: refresh.table,
             shard: refresh.shard,
             sequence: refresh.sequence,
             number: refresh.number,
         };
-        send(&mut self.pacer, Frame { head: reply, message: Message::Refreshed(receipt) }, out);
+        self.link.send(Frame { head: reply, message: Message::Refreshed(receipt) }, out);
         if !table.cache.has_rows() {
             return;
         }
@@ -112,38 +110,23 @@ impl Worker {
         let Ok(keys) = Keys::at(table.spec.shape.placement(), positions) else { return };
         let keys = keys.slice(0..keys.len());
         let shard = refresh.shard.0 as usize;
-        let waiting = waiting(self.pacer.as_ref(), refresh.table, shard);
-        let later = later_writes(stream, waiting, refresh.contains, table.spec.combine);
+        let unseen = self.link.unseen(refresh.table, stream, refresh.contains);
+        let later = unseen.map(|unseen| later_writes(table.spec.combine, unseen));
         let rows = ShardRows { shard, frontier: head.clock, keys: &keys, values: &refresh.values };
         table.cache.refresh(rows, later.as_ref(), refresh.sequence, refresh.number);
     }
 }
 
-/// Messages to a shard that wait for bandwidth.
-fn waiting(pacer: Option<&Pacer>, table: TableId, shard: usize) -> impl Iterator<Item = &StreamMessage> {
-    pacer.into_iter().flat_map(move |pacer| pacer.waiting(table, shard))
-}
-
-/// Own writes that rows of a shard lack which hold the stream up to `contains`; `None` if some of
-/// those are not known any more.
-fn later_writes<'a>(
-    stream: &'a ShardStream,
-    waiting: impl Iterator<Item = &'a StreamMessage>,
-    contains: u64,
-    combine: Combine,
-) -> Option<LaterWrites<'a>> {
-    if contains < stream.acknowledged {
-        return None;
-    }
-    let unseen = stream.unacknowledged.iter().filter(|sent| sent.number > contains).map(|sent| &sent.message);
-    let later = unseen.chain(waiting).filter(|_| combine == Combine::Each).filter_map(|message| match message {
+/// Own writes that rows of a shard lack, from the messages that they lack.
+fn later_writes<'a>(combine: Combine, unseen: impl Iterator<Item = &'a StreamMessage>) -> LaterWrites<'a> {
+    let later = unseen.filter(|_| combine == Combine::Each).filter_map(|message| match message {
         StreamMessage::Push { keys, writes: Writes::Rows, .. } => Some((keys, OwnWrite::Rows)),
         StreamMessage::Push { keys, values, plain, .. } => {
             Some((keys, OwnWrite::Gradients(plain.as_ref().unwrap_or(values))))
         }
         StreamMessage::Marker | StreamMessage::Tune { .. } => None,
     });
-    Some(later.collect())
+    later.collect()
 }
 
 /// Puts the rows of one part where the caller wants them.

@@ -1,7 +1,8 @@
 //! What a worker does with the coordinator's messages.
 #![deny(clippy::wildcard_enum_match_arm)]
 
-use crate::{Notice, Worker};
+use crate::Notice;
+use crate::worker::Worker;
 use lease::LeaseId;
 use std::collections::BTreeSet;
 use types::{Clock, Plan, Time};
@@ -78,7 +79,7 @@ impl Worker {
             let mut moved = BTreeSet::new();
             for table in self.tables.values_mut() {
                 for (stream, placed) in table.streams.iter_mut().zip(self.plan.shards(table.spec.shape)) {
-                    if stream.placed.owner != placed.owner {
+                    if stream.owner() != placed.owner {
                         stream.move_to(placed.owner);
                         moved.insert(placed.owner);
                     }

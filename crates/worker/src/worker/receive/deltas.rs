@@ -1,9 +1,9 @@
 //! Deltas of rows, and reads that wait for them.
 #![deny(clippy::wildcard_enum_match_arm)]
 
-use crate::Worker;
 use crate::cache::CaughtUp;
-use crate::stream::{ReadKeys, Reading};
+use crate::send::message::{ReadKeys, Reading};
+use crate::worker::Worker;
 use types::{PART_BYTES, Time};
 use wire::{Delta, Head, KeyPart, Keys, Outbox, Pulled, Wants};
 
@@ -65,9 +65,8 @@ impl Worker {
                 gone
             }
             CaughtUp::AskAgain { last } => {
-                self.requests += 1;
                 let reading = Reading { deltas: Some((last, keys.len() as u64)), ..reading };
-                stream.read(sender, self.requests, reading, out);
+                stream.read(sender, self.requests.next(), reading, out);
                 return;
             }
             CaughtUp::ReadWhole => (0..keys.len() as u32).collect(),
@@ -80,7 +79,6 @@ impl Worker {
             let rows_per_part = keys.rows_per_part(table.spec.number, table.spec.width);
             for start in (0..keys.len()).step_by(rows_per_part) {
                 let end = keys.len().min(start + rows_per_part);
-                self.requests += 1;
                 let keys = ReadKeys::Scattered { keys: keys.slice(start..end), rows: places[start..end].to_vec() };
                 let reading = Reading {
                     ticket: reading.ticket,
@@ -92,7 +90,7 @@ impl Worker {
                     keys,
                 };
                 stream.touch(now);
-                stream.read(sender, self.requests, reading, out);
+                stream.read(sender, self.requests.next(), reading, out);
                 parts += 1;
             }
         }

@@ -1,14 +1,14 @@
 //! How an operation is submitted, what it must wait for, and how it is started.
 #![deny(clippy::wildcard_enum_match_arm)]
 
-use super::leases::LeasedPushPart;
-use super::op::Access;
-use super::pacing::send;
-use super::queue::WaitsFor;
-use super::stream::StreamMessage;
+use super::Worker;
 use super::table::Table;
-use super::tickets::{ClosedTicket, TicketPurpose};
-use super::{Op, PART_COST, PullTarget, TableFailure, TicketId, Worker};
+use crate::leases::LeasedPushPart;
+use crate::op::Access;
+use crate::queue::WaitsFor;
+use crate::send::message::StreamMessage;
+use crate::tickets::{ClosedTicket, TicketPurpose};
+use crate::{Op, PART_COST, PullTarget, TableFailure, TicketId};
 use types::{Clock, Combine, Consistency, HELD_CLOCKS, Setting, TableId, TableSpec, Time};
 use wire::{Outbox, Refusal};
 
@@ -73,7 +73,7 @@ impl Worker {
         let ticket = self.tickets.open(TicketPurpose { table, reads: access.reads(), place, lease }, 0);
         let (after, own, follows) = (after.to_vec(), false, None);
         self.start_or_queue(now, QueuedOperation { ticket, table, op, target, leased_parts, own, after, follows }, out);
-        if self.pacer.is_some() {
+        if self.link.is_bounded() {
             self.proceed(now, out);
         }
         Ok(ticket)
@@ -84,8 +84,8 @@ impl Worker {
         if waits_for == Some(WaitsFor::Frontier) {
             self.request_frontier(now, queued.table, out);
         }
-        if let (Some(WaitsFor::Bandwidth(last)), Some(pacer)) = (waits_for, &mut self.pacer) {
-            pacer.expect(queued.table, last);
+        if let Some(WaitsFor::Bandwidth(last)) = waits_for {
+            self.link.expect(queued.table, last);
         }
         match waits_for {
             None => self.start(now, queued, out),
@@ -109,10 +109,9 @@ impl Worker {
         let (head, needed) = (self.head(), self.frontier_for_push());
         let Some(table) = self.tables.get_mut(&table) else { return };
         for stream in table.streams.iter_mut().filter(|stream| stream.frontier() < needed) {
-            self.requests += 1;
-            if let Some(frame) = stream.request_frontier(head, self.requests, needed) {
+            if let Some(frame) = stream.request_frontier(head, self.requests.next(), needed) {
                 stream.touch(now);
-                send(&mut self.pacer, frame, out);
+                self.link.send(frame, out);
             }
         }
     }
@@ -159,9 +158,9 @@ impl Worker {
             Access::Read => queued.own || spec.consistency.bound().is_some(),
             Access::Write | Access::WriteRead | Access::Neither => false,
         };
-        let pacer = self.pacer.as_ref().filter(|_| follows && spec.combine == Combine::Each)?;
-        let last = *queued.follows.get_or_insert(pacer.made());
-        let first = pacer.first_of(queued.table);
+        let made = self.link.last_part().filter(|_| follows && spec.combine == Combine::Each)?;
+        let last = *queued.follows.get_or_insert(made);
+        let first = self.link.first_waiting(queued.table);
         first.filter(|first| *first <= last).map(|_| WaitsFor::Bandwidth(last))
     }
 
@@ -239,7 +238,7 @@ impl Worker {
         let Some(table) = self.tables.get_mut(&id) else { return };
         for stream in &mut table.streams {
             stream.touch(now);
-            send(&mut self.pacer, stream.append(head, StreamMessage::Tune { ticket, at, setting }), out);
+            self.link.send(stream.append(head, StreamMessage::Tune { ticket, at, setting }), out);
         }
         self.tickets.add_parts(ticket, table.streams.len());
     }

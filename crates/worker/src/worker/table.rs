@@ -2,8 +2,8 @@
 
 use crate::cache::TableCache;
 use crate::decode::AnswerDecoder;
-use crate::push_codec::PushCodec;
-use crate::stream::ShardStream;
+use crate::send::push_codec::PushCodec;
+use crate::send::stream::ShardStream;
 use codec::{Stopwatch, TableCodecs};
 use std::collections::BTreeSet;
 use types::{Source, TableId, TableSpec};
@@ -32,7 +32,7 @@ impl Table {
         // Checked before the table was made.
         let codecs = TableCodecs::of(&spec).unwrap_or_else(|_| TableCodecs::none());
         let push_codec = PushCodec::new(&spec, &codecs, source.0 ^ (u64::from(id.0) << 48), stopwatch);
-        streams.iter_mut().for_each(|stream| stream.key_form = push_codec.key_form());
+        streams.iter_mut().for_each(|stream| stream.set_key_form(push_codec.key_form()));
         Self {
             cache: TableCache::new(&spec, &codecs, source),
             spec,

@@ -1,8 +1,8 @@
 //! Encodes the pushes to one table, with the codecs that its spec names, or with those that pay on
 //! the network link.
 
-use super::cache::positions;
 use super::link_rate::TransferCost;
+use crate::cache::positions;
 use codec::{BatchRows, CodecChoice, Formats, Meter, PayloadDecoder, PayloadEncoder, Pipeline, Stopwatch, TableCodecs};
 use types::{Position, TableSpec};
 use update::first_not_finite;
@@ -65,7 +65,7 @@ pub(crate) struct PushCodec {
     /// Parts so far.
     parts: u64,
     /// Whether the program has been told that its choice does not pay.
-    pub warned: bool,
+    warned: bool,
 }
 
 impl PushCodec {
@@ -145,6 +145,13 @@ impl PushCodec {
         if best != self.pipeline {
             self.use_pipeline(best);
         }
+    }
+
+    /// The codecs that the program asked for, once, if they do not pay at this rate.
+    pub fn warn(&mut self, bytes_per_second: f64) -> Option<String> {
+        let may_warn = !self.is_auto() && !self.warned;
+        self.warned |= may_warn && TransferCost::does_not_pay(&self.pipeline, &self.meter(), bytes_per_second);
+        (may_warn && self.warned).then(|| self.pipeline.to_string())
     }
 
     fn use_pipeline(&mut self, pipeline: Pipeline) {

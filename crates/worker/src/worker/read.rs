@@ -1,13 +1,15 @@
 //! How a read is answered from the caches, and cut into parts that are requested from the shards.
 //!
-//! Every operation that reads is started by [`Worker::start_read`]: it requests parts, and says what
-//! their answers are collected in.
+//! Every operation that reads is started by [`Worker::start_read`]: it requests parts, and says
+//! what their answers are collected in.
 
+use super::Worker;
+use super::table::Table;
 use crate::cache::CacheAnswer;
-use crate::stream::{ReadKeys, Reading, ShardStream};
-use crate::table::Table;
+use crate::send::message::{ReadKeys, Reading, RequestNumbers};
+use crate::send::stream::ShardStream;
 use crate::ticket::PartialRead;
-use crate::{PullTarget, TicketId, Worker};
+use crate::{PullTarget, TicketId};
 use types::{Clock, Combine, Consistency, PositionRange, TableId, TableSpec, Time};
 use wire::{Head, Keys, Outbox, Wants};
 
@@ -17,8 +19,7 @@ pub(crate) struct ReadRequests<'a> {
     head: Head,
     ticket: TicketId,
     reader: Clock,
-    /// The worker's last request number.
-    last: &'a mut u64,
+    numbers: &'a mut RequestNumbers,
     /// Parts requested so far.
     parts: usize,
     out: &'a mut Outbox,
@@ -47,10 +48,9 @@ impl ReadRequests<'_> {
 
     /// Requests a part from its shard.
     pub fn request(&mut self, stream: &mut ShardStream, reading: Reading) {
-        *self.last += 1;
         self.parts += 1;
         stream.touch(self.now);
-        stream.read(self.head, *self.last, reading, self.out);
+        stream.read(self.head, self.numbers.next(), reading, self.out);
     }
 }
 
@@ -67,7 +67,7 @@ impl Worker {
     ) {
         let (head, reader) = (self.head(), self.clock);
         let Some(table) = self.tables.get_mut(&id) else { return };
-        let mut requests = ReadRequests { now, head, ticket, reader, last: &mut self.requests, parts: 0, out };
+        let mut requests = ReadRequests { now, head, ticket, reader, numbers: &mut self.requests, parts: 0, out };
         let read = request(table, &mut requests);
         let parts = requests.parts;
         self.tickets.collect(ticket, parts, read);
@@ -114,8 +114,8 @@ impl Worker {
         let reader = self.clock;
         self.start_read(now, ticket, id, out, |table, requests| {
             for stream in &mut table.streams {
-                let first = range.first.max(stream.placed.range.first);
-                let last = range.last.min(stream.placed.range.last);
+                let first = range.first.max(stream.range().first);
+                let last = range.last.min(stream.range().last);
                 if first > last {
                     continue;
                 }
@@ -144,13 +144,13 @@ impl Table {
         let rows_per_part = wanted.rows_per_part(self.spec.number, self.spec.width);
         for (shard, stream) in self.streams.iter_mut().enumerate() {
             let mut parts = Vec::new();
-            let late = overdue.within(stream.placed.range);
+            let late = overdue.within(stream.range());
             if !late.is_empty() {
                 let rows = late.len() as u64;
                 let keys = ReadKeys::Deltas { keys: overdue.slice(late.clone()), rows: stale[late].to_vec() };
                 parts.push((keys, Some((self.cache.last_delta(shard), rows))));
             }
-            for rows in wanted.parts(stream.placed.range, rows_per_part) {
+            for rows in wanted.parts(stream.range(), rows_per_part) {
                 let (slice, row) = (wanted.slice(rows.clone()), rows.start);
                 let keys = match misses {
                     Some(misses) => ReadKeys::Scattered { keys: slice, rows: misses[rows].to_vec() },

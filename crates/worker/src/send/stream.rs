@@ -4,23 +4,14 @@
 //! Reads are not part of the numbered stream. Each has a request number of its own, and at most
 //! [`READS_AT_ONCE`] are under way.
 
-use crate::TicketId;
-use crate::push_codec::KeyForm;
+use super::message::{ReadKeys, Reading, StreamMessage};
+use super::push_codec::KeyForm;
 use codec::{Formats, PayloadFormat, Signatures};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use types::{Clock, NodeId, NumberType, Placed, READS_AT_ONCE, Setting, TableId, Time};
+use types::{Clock, NodeId, NumberType, Placed, PositionRange, READS_AT_ONCE, ShardId, Span, TableId, Time};
 use wire::{
-    CodecPipeline, Frame, HEADER_BYTES, Head, KeyPart, KeySlice, Marker, Message, Outbox, Payload, Pull, Push,
-    Signature, Tune, Wants, Writes,
+    CodecPipeline, Frame, Head, KeyPart, KeySlice, Marker, Message, Outbox, Pull, Push, Signature, Tune, Wants,
 };
-
-/// About how long the body of a message to a shard is: that of a read is the longest.
-const BODY_BYTES: usize = 64;
-
-/// About how many bytes a frame takes on the wire: its head, body, keys and values.
-pub(crate) fn frame_bytes(frame: &Frame) -> usize {
-    HEADER_BYTES + BODY_BYTES + frame.message.payloads().iter().map(|payload| payload.len()).sum::<usize>()
-}
 
 /// One numbered message of the stream, kept as first made until it is acknowledged.
 pub(crate) struct SentMessage {
@@ -28,82 +19,6 @@ pub(crate) struct SentMessage {
     clock: Clock,
     examples: u64,
     pub message: StreamMessage,
-}
-
-/// A message of the stream that shards apply in order: a part of a push, the end of a clock or a
-/// setting.
-pub(crate) enum StreamMessage {
-    Push {
-        ticket: TicketId,
-        keys: KeySlice,
-        /// As they travel.
-        values: Payload,
-        formats: Formats,
-        /// What the shard decodes them to, where the cache needs it and it differs.
-        plain: Option<Payload>,
-        /// What it does to its rows.
-        writes: Writes,
-    },
-    Marker,
-    Tune {
-        ticket: TicketId,
-        at: Clock,
-        setting: Setting,
-    },
-}
-
-impl StreamMessage {
-    /// Frees the values, in a run that is over.
-    pub fn free_values(&mut self) {
-        if let Self::Push { values, plain, .. } = self {
-            (*values, *plain) = (Payload::EMPTY, None);
-        }
-    }
-
-    /// Bytes that a worker holds for it until it is acknowledged.
-    pub fn held_bytes(&self) -> usize {
-        match self {
-            Self::Push { values, plain, .. } => values.len() + plain.as_ref().map_or(0, Payload::len),
-            Self::Marker | Self::Tune { .. } => 0,
-        }
-    }
-}
-
-/// One part of a read under way.
-pub(crate) struct Reading {
-    pub ticket: TicketId,
-    pub clock: Clock,
-    pub after: u64,
-    pub subscribe: bool,
-    /// For a delta cache: the last delta it has, and how many rows later deltas are to bring up to
-    /// date.
-    pub deltas: Option<(u64, u64)>,
-    pub wants: Wants,
-    pub keys: ReadKeys,
-}
-
-/// Which rows a part of a read asks for, and where they go.
-pub(crate) enum ReadKeys {
-    /// Rows of the target from `row` on.
-    Straight { keys: KeySlice, row: usize },
-    /// Rows of the target at these places.
-    Scattered { keys: KeySlice, rows: Vec<u32> },
-    /// No rows, but the deltas that bring these cached rows up to date. Then the rows go to these
-    /// places of the target.
-    Deltas { keys: KeySlice, rows: Vec<u32> },
-    /// A scan: the rows found are collected, shard by shard.
-    Scan { range: types::PositionRange, shard: usize },
-    /// Rows as they are kept, collected part by part: the answer tells how wide they are.
-    RowState { keys: KeySlice, part: usize },
-}
-
-impl ReadKeys {
-    pub fn slice(&self) -> Option<&KeySlice> {
-        match self {
-            Self::Straight { keys, .. } | Self::Scattered { keys, .. } => Some(keys),
-            Self::Scan { .. } | Self::Deltas { .. } | Self::RowState { .. } => None,
-        }
-    }
 }
 
 /// A read of no rows, which the shard answers when its frontier is there.
@@ -115,32 +30,32 @@ struct FrontierRequest {
 
 /// A worker's end of the stream to one shard.
 pub(crate) struct ShardStream {
-    pub placed: Placed,
+    placed: Placed,
     table: TableId,
     number: NumberType,
     next: u64,
-    pub acknowledged: u64,
-    pub unacknowledged: VecDeque<SentMessage>,
+    acknowledged: u64,
+    unacknowledged: VecDeque<SentMessage>,
     reads: BTreeMap<u64, Reading>,
     /// Those of the reads that have not been sent, because enough are under way or they wait for
     /// bandwidth.
     unsent: BTreeSet<u64>,
     /// Whether reads wait until they are sent with [`ShardStream::send_unsent`], for bandwidth is
     /// bounded.
-    pub paced: bool,
+    paced: bool,
     /// The highest frontier that the shard has told of.
     frontier: Clock,
     /// A request to be told when the frontier is far enough for another push.
     frontier_request: Option<FrontierRequest>,
     known: Signatures,
     /// How key lists are spelt out.
-    pub key_form: KeyForm,
+    key_form: KeyForm,
     /// Examples that the shard has not been told of.
-    pub untold: u64,
+    untold: u64,
     /// The first clock that the worker took part in.
     since: Clock,
     /// When something was last sent or heard, for resending.
-    pub moved: Time,
+    moved: Time,
 }
 
 impl ShardStream {
@@ -163,6 +78,41 @@ impl ShardStream {
             untold: 0,
             moved: Time::default(),
         }
+    }
+
+    /// The shard.
+    pub fn shard(&self) -> ShardId {
+        self.placed.shard
+    }
+
+    /// The server that answers for the shard.
+    pub fn owner(&self) -> NodeId {
+        self.placed.owner
+    }
+
+    /// The positions of the shard.
+    pub fn range(&self) -> PositionRange {
+        self.placed.range
+    }
+
+    /// Key lists are spelt out in this form from now on.
+    pub fn set_key_form(&mut self, key_form: KeyForm) {
+        self.key_form = key_form;
+    }
+
+    /// Whether reads wait for bandwidth from now on.
+    pub fn set_paced(&mut self, paced: bool) {
+        self.paced = paced;
+    }
+
+    /// The shard is to be told of so many more examples.
+    pub fn add_examples(&mut self, examples: u64) {
+        self.untold = self.untold.saturating_add(examples);
+    }
+
+    /// Examples that the shard has not been told of: the caller tells it.
+    pub fn take_examples(&mut self) -> u64 {
+        std::mem::take(&mut self.untold)
     }
 
     /// The number of the last message of the stream so far.
@@ -188,6 +138,29 @@ impl ShardStream {
     /// Whether something was sent that has not been answered.
     pub fn awaits_answer(&self) -> bool {
         !self.unacknowledged.is_empty() || self.reads.len() > self.unsent.len() || self.frontier_request.is_some()
+    }
+
+    /// How many messages are not acknowledged.
+    pub fn unacknowledged(&self) -> usize {
+        self.unacknowledged.len()
+    }
+
+    /// Messages that an answer lacks which holds the stream up to `contains`; `None` if some of
+    /// them are not known any more, because they were acknowledged since.
+    pub fn unseen(&self, contains: u64) -> Option<impl Iterator<Item = &StreamMessage>> {
+        let known = contains >= self.acknowledged;
+        let unseen = move |sent: &&SentMessage| sent.number > contains;
+        known.then(|| self.unacknowledged.iter().filter(unseen).map(|sent| &sent.message))
+    }
+
+    /// Frees the values of messages, in a run that is over.
+    pub fn free_values(&mut self) {
+        self.unacknowledged.iter_mut().for_each(|sent| sent.message.free_values());
+    }
+
+    /// Whether something was sent, and nothing sent or heard for this long.
+    pub fn is_overdue(&self, now: Time, after: Span) -> bool {
+        self.awaits_answer() && now.since(self.moved) >= after
     }
 
     /// Something was sent or heard.
@@ -298,7 +271,7 @@ impl ShardStream {
     /// Adds a message to the stream, with the examples that the shard has not been told of, and
     /// returns its frame.
     pub fn append(&mut self, mut head: Head, message: StreamMessage) -> Frame {
-        head.examples = std::mem::take(&mut self.untold);
+        head.examples = self.take_examples();
         self.append_with_examples(head, message)
     }
 
@@ -435,3 +408,6 @@ fn pipeline_of(keys: &KeyPart, values: Formats) -> CodecPipeline {
     }
     CodecPipeline(pipeline.0)
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

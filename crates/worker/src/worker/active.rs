@@ -1,8 +1,9 @@
 //! Which rows are active: requested from the shards as rows are, and answered by one bit for each.
 
-use crate::stream::{ReadKeys, Reading};
+use super::Worker;
+use crate::send::message::{ReadKeys, Reading};
 use crate::ticket::PartialRead;
-use crate::{PullTarget, TicketId, Worker};
+use crate::{PullTarget, TicketId};
 use types::{TableId, Time};
 use wire::{Bits, KeySlice, Keys, Outbox, Pulled, Wants};
 
@@ -13,7 +14,7 @@ impl Worker {
             let rows_per_part = keys.rows_per_part(table.spec.number, table.spec.width);
             for stream in &mut table.streams {
                 // In the same parts as rows are read and pushed, by which the shard knows the list.
-                for rows in keys.parts(stream.placed.range, rows_per_part) {
+                for rows in keys.parts(stream.range(), rows_per_part) {
                     let keys = ReadKeys::Straight { row: rows.start, keys: keys.slice(rows) };
                     let part = requests.part(&table.spec, stream, keys);
                     requests.request(stream, Reading { subscribe: false, wants: Wants::Active, ..part });

@@ -1,11 +1,11 @@
 //! What a program asks of its worker besides operations on tables: to end clocks and to leave, and
 //! how much is under way.
 
-use super::pacing::{Pacer, send};
-use super::stream::{ShardStream, StreamMessage};
-use super::{TableFailure, Worker};
+use super::Worker;
+use crate::TableFailure;
+use crate::send::stream::ShardStream;
 use types::{NodeId, TableId, TableSpec, Time, UNACKNOWLEDGED_ITEMS};
-use wire::{Control, Head, Outbox, Refusal};
+use wire::{Control, Outbox, Refusal};
 
 impl Worker {
     pub(crate) fn known(&self, table: TableId) -> Result<&TableSpec, TableFailure> {
@@ -29,7 +29,7 @@ impl Worker {
     #[must_use]
     pub fn waits_for(&self, node: NodeId) -> bool {
         let streams = self.tables.values().flat_map(|table| &table.streams);
-        streams.filter(|stream| stream.placed.owner == node).any(ShardStream::awaits_answer)
+        streams.filter(|stream| stream.owner() == node).any(ShardStream::awaits_answer)
     }
 
     /// Ends the clock: a marker goes to every shard of every table. Call when
@@ -42,14 +42,8 @@ impl Worker {
     pub(crate) fn close_clock(&mut self, now: Time, out: &mut Outbox) {
         let head = self.head();
         for (id, table) in &mut self.tables {
-            for (shard, stream) in table.streams.iter_mut().enumerate() {
-                if let Some(pacer) = self.pacer.as_mut().filter(|pacer| pacer.has_waiting(*id, shard)) {
-                    let examples = std::mem::take(&mut stream.untold);
-                    pacer.end_clock(*id, shard, Head { examples, ..head });
-                    continue;
-                }
-                stream.touch(now);
-                send(&mut self.pacer, stream.append(head, StreamMessage::Marker), out);
+            for stream in &mut table.streams {
+                self.link.end_clock(now, *id, stream, head, out);
             }
         }
         self.clock = self.clock.next();
@@ -63,7 +57,7 @@ impl Worker {
     pub fn is_idle(&self) -> bool {
         self.queue.is_empty()
             && self.leases.is_idle()
-            && self.pacer.as_ref().is_none_or(|pacer| pacer.is_empty())
+            && self.link.is_idle()
             && self.tables.values().flat_map(|table| &table.streams).all(ShardStream::is_idle)
     }
 
@@ -78,14 +72,14 @@ impl Worker {
     /// Bytes of pushes that are not acknowledged, or wait to be sent: what a caller should bound.
     #[must_use]
     pub fn unacknowledged_bytes(&self) -> usize {
-        self.unacknowledged_bytes + self.queue.bytes()
+        self.link.unacknowledged_bytes() + self.queue.bytes()
     }
 
     /// Whether fewer pushes, ends of clocks and settings are under way than a worker keeps.
     #[must_use]
     pub fn may_send(&self) -> bool {
         let streams = self.tables.values().flat_map(|table| &table.streams);
-        streams.map(|stream| stream.unacknowledged.len()).sum::<usize>() < UNACKNOWLEDGED_ITEMS
+        streams.map(ShardStream::unacknowledged).sum::<usize>() < UNACKNOWLEDGED_ITEMS
     }
 
     /// Whether another read may be asked for: a program that has [`OPEN_READS`](types::OPEN_READS)
@@ -105,8 +99,8 @@ impl Worker {
     pub fn let_go(&mut self) {
         self.left = true;
         let streams = self.tables.values_mut().flat_map(|table| &mut table.streams);
-        streams.flat_map(|stream| &mut stream.unacknowledged).for_each(|sent| sent.message.free_values());
-        self.pacer.iter_mut().for_each(Pacer::free_values);
+        streams.for_each(ShardStream::free_values);
+        self.link.free_values();
     }
 
     /// Says goodbye. Call when idle.

@@ -1,10 +1,11 @@
 //! Row state: rows with their updater's state, as shards keep them. They are read from the shards
 //! alone, and set by pushes that no codec encodes and no cache adds to.
 
-use crate::pushes::PushedPart;
-use crate::stream::{ReadKeys, Reading};
+use super::Worker;
+use super::push::PushedPart;
+use crate::send::message::{ReadKeys, Reading};
 use crate::ticket::PartialRead;
-use crate::{PullTarget, TicketId, Worker};
+use crate::{PullTarget, TicketId};
 use types::{TableId, TableSpec, Time};
 use wire::{Keys, Outbox, Payload, Pulled, Wants, Writes};
 
@@ -42,7 +43,7 @@ impl Worker {
             for stream in &mut table.streams {
                 // In the same parts as rows are read and pushed; a shard answers as much of each as
                 // fits.
-                for rows in keys.parts(stream.placed.range, rows_per_part) {
+                for rows in keys.parts(stream.range(), rows_per_part) {
                     let keys = ReadKeys::RowState { keys: keys.slice(rows), part: requests.parts() };
                     let part = requests.part(&table.spec, stream, keys);
                     requests.request(stream, Reading { subscribe: false, wants: Wants::RowState, ..part });

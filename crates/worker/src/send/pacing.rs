@@ -7,12 +7,10 @@
 //! from there on. The end of a clock waits for the parts of that clock, and a read for the parts it
 //! must follow.
 
-use crate::Worker;
-use crate::stream::{StreamMessage, frame_bytes};
-use crate::table::Table;
+use super::message::{StreamMessage, frame_bytes};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use types::{Bandwidth, Clock, Span, TableId, Time};
-use wire::{Frame, Head, KeySlice, Outbox, Payload};
+use types::{Bandwidth, Clock, NumberType, Span, TableId, Time};
+use wire::{Frame, Head, Payload};
 
 /// The size of the bucket: so many seconds' worth, and at least so many bytes.
 const SAVED_SECONDS: f64 = 0.05;
@@ -41,8 +39,8 @@ pub(crate) struct PacedPart {
 }
 
 /// Who goes next where both wait, so that neither starves.
-#[derive(Clone, Copy)]
-enum Turn {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
     Read,
     Push,
 }
@@ -95,18 +93,36 @@ impl Pacer {
         self.parts.is_empty() && self.markers.is_empty()
     }
 
-    fn refill(&mut self, now: Time) {
+    /// Sends no more than this from now on.
+    pub fn set_rate(&mut self, now: Time, bandwidth: Bandwidth) {
+        self.refill(now);
+        self.bytes_per_second = bandwidth.bytes_per_second() as f64;
+    }
+
+    /// Adds the tokens of the time that has passed.
+    pub fn refill(&mut self, now: Time) {
         let seconds = now.since(self.filled).as_secs_f64();
         let most = (self.bytes_per_second * SAVED_SECONDS).max(SAVED_BYTES);
         self.tokens = (self.tokens + seconds * self.bytes_per_second).min(most);
         self.filled = now;
     }
 
-    fn may_send(&self, now: Time) -> bool {
-        self.tokens > 0.0 || now.since(self.went) >= STARVED
+    /// Who goes next, if something new may be sent by now. The caller sends it.
+    pub fn turn(&mut self, now: Time) -> Option<Turn> {
+        if self.tokens <= 0.0 && now.since(self.went) < STARVED {
+            return None;
+        }
+        self.went = now;
+        Some(self.turn)
     }
 
-    fn spend(&mut self, bytes: usize) {
+    /// Where both wait, this goes next.
+    pub fn set_turn(&mut self, turn: Turn) {
+        self.turn = turn;
+    }
+
+    /// Charges a frame that is sent.
+    pub fn spend(&mut self, bytes: usize) {
         self.tokens -= bytes as f64;
     }
 
@@ -177,7 +193,7 @@ impl Pacer {
 
     /// The next part to go: one of a clock that has ended, the oldest first; then what a read waits
     /// for; else the most significant.
-    fn next(&mut self, clock: Clock) -> Option<PacedPart> {
+    pub fn next(&mut self, clock: Clock) -> Option<PacedPart> {
         let (&oldest, part) = self.parts.first_key_value()?;
         if part.head.clock < clock {
             return self.take(oldest);
@@ -213,7 +229,7 @@ impl Pacer {
 
     /// Ends of clocks for a shard that wait for nothing any more. Parts are made in the order of
     /// their clocks.
-    fn due_markers(&mut self, name: (TableId, usize)) -> Vec<Head> {
+    pub fn due_markers(&mut self, name: (TableId, usize)) -> Vec<Head> {
         let first = self.by_shard.get(&name).and_then(BTreeSet::first).and_then(|number| self.parts.get(number));
         let first = first.map(|part| part.head.clock);
         let mut due = Vec::new();
@@ -233,129 +249,16 @@ fn rank(part: &PacedPart, number: u64) -> (u64, u64) {
     (part.significance.max(0.0).to_bits(), number)
 }
 
-/// Sends a frame that cannot wait, and charges it: later frames wait for it.
-pub(crate) fn send(pacer: &mut Option<Pacer>, frame: Frame, out: &mut Outbox) {
-    if let Some(pacer) = pacer {
-        pacer.spend(frame_bytes(&frame));
-    }
-    out.send(frame);
-}
-
-impl Worker {
-    /// Sends no more than this from now on; `None` lifts the bound, and sends everything that
-    /// waits.
-    pub fn limit(&mut self, now: Time, bandwidth: Option<Bandwidth>, out: &mut Outbox) {
-        match (&mut self.pacer, bandwidth) {
-            (Some(pacer), Some(bandwidth)) => {
-                pacer.refill(now);
-                pacer.bytes_per_second = bandwidth.bytes_per_second() as f64;
-            }
-            (pacer @ None, Some(bandwidth)) => *pacer = Some(Pacer::new(now, bandwidth)),
-            (Some(_), None) => {
-                while self.send_part(now, out) {}
-                self.pacer = None;
-            }
-            (None, None) => {}
-        }
-        // Codecs that are chosen by the rate of the network link follow this bound, too.
-        self.rate_changed();
-        let head = self.head();
-        for stream in self.tables.values_mut().flat_map(|table| &mut table.streams) {
-            stream.paced = self.pacer.is_some();
-            while stream.next_read(head, out) {
-                stream.touch(now);
-            }
-        }
-        self.proceed(now, out);
-    }
-
-    /// Starts operations that wait for nothing any more and sends what may be sent by now, which
-    /// may let other operations start.
-    pub(crate) fn proceed(&mut self, now: Time, out: &mut Outbox) {
-        loop {
-            self.start_queued(now, out);
-            self.send_paced(now, out);
-            self.send_commits(out);
-            self.follow(now, out);
-            if !self.queue.has_ready() {
-                return;
-            }
-        }
-    }
-
-    /// Sends what may be sent by now.
-    pub(crate) fn send_paced(&mut self, now: Time, out: &mut Outbox) {
-        if let Some(pacer) = &mut self.pacer {
-            pacer.refill(now);
-        }
-        while let Some(pacer) = self.pacer.as_mut().filter(|pacer| pacer.may_send(now)) {
-            pacer.went = now;
-            let sent = match pacer.turn {
-                Turn::Read => self.send_read(now, out) || self.send_part(now, out),
-                Turn::Push => self.send_part(now, out) || self.send_read(now, out),
-            };
-            if !sent {
-                return;
-            }
-        }
-    }
-
-    /// Sends the part of a read that has waited longest. Returns whether there is one.
-    fn send_read(&mut self, now: Time, out: &mut Outbox) -> bool {
-        let head = self.head();
-        let streams = self.tables.values_mut().flat_map(|table| &mut table.streams);
-        let waiting = streams.filter_map(|stream| Some((stream.first_unsent()?, stream)));
-        let Some((_, stream)) = waiting.min_by_key(|(request, _)| *request) else { return false };
-        let Some(frame) = stream.send_unsent(head) else { return false };
-        stream.touch(now);
-        send(&mut self.pacer, frame, out);
-        self.next_turn(Turn::Push);
-        true
-    }
-
-    /// Sends the next part of a push. Returns whether there is one.
-    fn send_part(&mut self, now: Time, out: &mut Outbox) -> bool {
-        let clock = self.clock;
-        let Some(part) = self.pacer.as_mut().and_then(|pacer| pacer.next(clock)) else { return false };
-        let table = part.table;
-        self.send_paced_part(now, part, out);
-        self.queue.gone(table, self.pacer.as_ref().and_then(|pacer| pacer.first_of(table)));
-        self.next_turn(Turn::Read);
-        true
-    }
-
-    fn next_turn(&mut self, turn: Turn) {
-        if let Some(pacer) = &mut self.pacer {
-            pacer.turn = turn;
-        }
-    }
-
-    fn send_paced_part(&mut self, now: Time, part: PacedPart, out: &mut Outbox) {
-        let PacedPart { table: id, shard, head, message, .. } = part;
-        let Some(stream) = self.tables.get_mut(&id).and_then(|table| table.streams.get_mut(shard)) else { return };
-        stream.touch(now);
-        let frame = stream.append_with_examples(head, message);
-        self.rate.sent(now, frame_bytes(&frame) as u64);
-        send(&mut self.pacer, frame, out);
-        let markers = self.pacer.as_mut().map(|pacer| pacer.due_markers((id, shard))).unwrap_or_default();
-        for head in markers {
-            send(&mut self.pacer, stream.append_with_examples(head, StreamMessage::Marker), out);
-        }
-    }
-}
-
-impl Table {
-    /// How large a change is, relative to the rows as they are known here.
-    pub(crate) fn significance(&self, keys: &KeySlice, values: &Payload) -> f64 {
-        let change = match self.spec.number {
-            types::NumberType::F32 => squares(values.numbers::<f32>(), |value| f64::from(*value)),
-            types::NumberType::F64 => squares(values.numbers::<f64>(), |value| *value),
-            types::NumberType::I64 => squares(values.numbers::<i64>(), |value| *value as f64),
-        };
-        let known = self.cache.squares(keys).filter(|squares| *squares > 0.0);
-        let relative = (change / known.unwrap_or(1.0)).sqrt();
-        if relative.is_finite() { relative } else { f64::MAX }
-    }
+/// How large a change is, relative to the sum of squares of the rows as they are known here.
+pub(crate) fn significance(number: NumberType, values: &Payload, known: Option<f64>) -> f64 {
+    let change = match number {
+        NumberType::F32 => squares(values.numbers::<f32>(), |value| f64::from(*value)),
+        NumberType::F64 => squares(values.numbers::<f64>(), |value| *value),
+        NumberType::I64 => squares(values.numbers::<i64>(), |value| *value as f64),
+    };
+    let known = known.filter(|squares| *squares > 0.0);
+    let relative = (change / known.unwrap_or(1.0)).sqrt();
+    if relative.is_finite() { relative } else { f64::MAX }
 }
 
 fn squares<T>(values: Option<&[T]>, as_f64: impl Fn(&T) -> f64) -> f64 {

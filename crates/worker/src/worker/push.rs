@@ -1,12 +1,14 @@
 //! How a push is cut into parts, and how each part is encoded and sent.
 
-use super::leases::LeasedPushPart;
-use super::op::check_keys;
-use super::pacing::{PACED_BYTES, PacedPart};
-use super::push_codec::EncodedPart;
-use super::stream::{ShardStream, StreamMessage, frame_bytes};
-use super::tickets::TicketPurpose;
-use super::{Batch, PART_COST, RowsOfPush, TableFailure, TicketId, Worker};
+use super::Worker;
+use crate::leases::LeasedPushPart;
+use crate::op::check_keys;
+use crate::send::message::StreamMessage;
+use crate::send::pacing::{PacedPart, significance};
+use crate::send::push_codec::EncodedPart;
+use crate::send::stream::ShardStream;
+use crate::tickets::TicketPurpose;
+use crate::{Batch, RowsOfPush, TableFailure, TicketId};
 use codec::Formats;
 use std::ops::Range;
 use types::{Combine, Consistency, TableId, TableSpec, Time};
@@ -45,7 +47,7 @@ impl Worker {
             }
             return;
         }
-        table.streams.iter_mut().for_each(|stream| stream.untold = stream.untold.saturating_add(batch.examples));
+        table.streams.iter_mut().for_each(|stream| stream.add_examples(batch.examples));
         for rows in self.parts(id, &batch.keys) {
             let values = batch.values.bytes.slice(rows.start * row_bytes..rows.end * row_bytes);
             self.push_part(now, ticket, id, batch.keys.slice(rows), values, None, out);
@@ -65,10 +67,10 @@ impl Worker {
         let Some(table) = self.tables.get(&table) else { return Vec::new() };
         let number = table.spec.number;
         let mut rows = keys.rows_per_part(number, (row_bytes / number.bytes()) as u32);
-        if self.pacer.is_some() {
-            rows = rows.min((PACED_BYTES / row_bytes.max(1)).max(1));
+        if let Some(part_bytes) = self.link.part_bytes() {
+            rows = rows.min((part_bytes / row_bytes.max(1)).max(1));
         }
-        let cut = |stream: &ShardStream| keys.parts(stream.placed.range, rows).into_iter().enumerate();
+        let cut = |stream: &ShardStream| keys.parts(stream.range(), rows).into_iter().enumerate();
         let mut parts: Vec<(usize, Range<usize>)> = table.streams.iter().flat_map(cut).collect();
         parts.sort_by_key(|(turn, _)| *turn);
         parts.into_iter().map(|(_, rows)| rows).collect()
@@ -87,7 +89,7 @@ impl Worker {
         let ticket = self.tickets.open(TicketPurpose::of(table), 1);
         self.begun.push((ticket, table));
         if let Some(table) = self.tables.get_mut(&table) {
-            table.streams.iter_mut().for_each(|stream| stream.untold = stream.untold.saturating_add(examples));
+            table.streams.iter_mut().for_each(|stream| stream.add_examples(examples));
         }
         Ok(Some(ticket))
     }
@@ -120,7 +122,11 @@ impl Worker {
         out: &mut Outbox,
     ) {
         let Some(table) = self.tables.get_mut(&id) else { return };
-        let significance = if self.pacer.is_some() { table.significance(&keys, &values) } else { 0.0 };
+        let significance = if self.link.is_bounded() {
+            significance(table.spec.number, &values, table.cache.squares(&keys))
+        } else {
+            0.0
+        };
         let encoded = table.push_codec.encode(&keys, values);
         let mut plain = None;
         if table.cache.adds_own_pushes() {
@@ -148,9 +154,8 @@ impl Worker {
         let PushedPart { keys, values, formats, plain, writes, examples, significance } = part;
         let Some(table) = self.tables.get(&id) else { return };
         let first = keys.position(0);
-        let Some(shard) = table.streams.iter().position(|stream| stream.placed.range.contains(first)) else { return };
+        let Some(shard) = table.streams.iter().position(|stream| stream.range().contains(first)) else { return };
         let message = StreamMessage::Push { ticket, keys, values, formats, plain, writes };
-        self.unacknowledged_bytes += message.held_bytes() + PART_COST;
         self.counts.parts += 1;
         self.tickets.add_parts(ticket, 1);
         self.send_push(now, id, shard, message, examples, significance, out);
@@ -172,21 +177,17 @@ impl Worker {
         let mut head = self.head();
         let Some(table) = self.tables.get_mut(&id) else { return };
         let Some(stream) = table.streams.get_mut(shard) else { return };
-        head.examples = examples.unwrap_or_else(|| std::mem::take(&mut stream.untold));
-        if let Some(pacer) = &mut self.pacer {
-            // Sums are the same in any order; rows that are set are not.
-            let sets = matches!(message, StreamMessage::Push { writes: Writes::Rows, .. });
-            let ordered = sets || table.spec.combine == Combine::Each && !table.spec.updater.is_additive();
-            let number = pacer.add(PacedPart { table: id, shard, head, message, significance, ordered });
-            self.send_paced(now, out);
-            let waits = self.pacer.as_ref().is_some_and(|pacer| pacer.has(number));
-            self.counts.waited += u64::from(waits);
-            return;
+        head.examples = examples.unwrap_or_else(|| stream.take_examples());
+        self.link.hold(&message);
+        if !self.link.is_bounded() {
+            return self.link.send_part(now, stream, head, message, out);
         }
-        stream.touch(now);
-        let frame = stream.append_with_examples(head, message);
-        self.rate.sent(now, frame_bytes(&frame) as u64);
-        out.send(frame);
+        // Sums are the same in any order; rows that are set are not.
+        let sets = matches!(message, StreamMessage::Push { writes: Writes::Rows, .. });
+        let ordered = sets || table.spec.combine == Combine::Each && !table.spec.updater.is_additive();
+        let number = self.link.wait(PacedPart { table: id, shard, head, message, significance, ordered });
+        self.send_paced(now, out);
+        self.counts.waited += u64::from(self.link.has_waiting_part(number));
     }
 
     /// Every part of a push that was begun has been handed over.
