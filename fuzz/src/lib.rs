@@ -133,6 +133,11 @@ fn number_type(input: &mut Unstructured) -> Result<NumberType> {
 }
 
 /// Values for `count` rows of a few widths, or for none.
+fn changes(input: &mut Unstructured) -> Result<ChangeChunk> {
+    let (from, to, chunk) = (number(input)?, number(input)?, number(input)? as u32);
+    Ok(ChangeChunk { from, to, chunk, ends: input.arbitrary()? })
+}
+
 fn values(input: &mut Unstructured, count: u64, number: NumberType) -> Result<Payload> {
     let width = input.int_in_range(1..=2)?;
     let numbers = count.min(100) as usize * width;
@@ -232,12 +237,7 @@ pub fn message(input: &mut Unstructured) -> Result<Message> {
                 _ => ChunkContents::Metadata { bytes: many(input, |input| input.arbitrary())? },
             };
             let backfill = if input.arbitrary()? { Some(number(input)?) } else { None };
-            let changes = ChangeChunk {
-                from: number(input)?,
-                to: number(input)?,
-                chunk: number(input)? as u32,
-                ends: bool::arbitrary(input)?,
-            };
+            let changes = changes(input)?;
             Message::ReplicaChunk(ReplicaChunk { table, shard, changes, backfill, contents, positions, values })
         }
         18 => {
@@ -247,8 +247,8 @@ pub fn message(input: &mut Unstructured) -> Result<Message> {
         14 => {
             let (sequence, keys) = (input.int_in_range(0..=2)?, keys(input)?);
             let values = values(input, keys.count().unwrap_or(1), NumberType::F32)?;
-            let reaches = if input.arbitrary()? { Some(Clock(number(input)?)) } else { None };
-            Message::Delta(Delta { table, shard, sequence, number: number(input)?, reaches, keys, values })
+            let (changes, reaches) = (changes(input)?, Clock(number(input)?));
+            Message::Delta(Delta { table, shard, sequence, changes, reaches, keys, values })
         }
         0..=2 => {
             let (keys, kind) = (keys(input)?, number_type(input)?);
@@ -314,7 +314,7 @@ pub fn message(input: &mut Unstructured) -> Result<Message> {
                 table,
                 shard,
                 sequence: number(input)?,
-                number: number(input)?,
+                changes: changes(input)?,
                 from: Clock(number(input)?),
                 failed: Vec::new(),
                 contains: number(input)?,

@@ -30,7 +30,7 @@ pub struct ChangeChunk {
 ///
 /// let mut cursor = FollowerCursor::at(3);
 /// let chunk = |from, to, chunk, ends| ChangeChunk { from, to, chunk, ends };
-/// assert_eq!(cursor.take(chunk(3, 5, 0, false)), ChangeStep::Next);
+/// assert_eq!(cursor.take(chunk(3, 5, 0, false)), ChangeStep::First);
 /// assert_eq!(cursor.take(chunk(3, 5, 1, true)), ChangeStep::Complete);
 /// assert_eq!(cursor.held(), 5);
 /// assert_eq!(cursor.take(chunk(4, 5, 0, true)), ChangeStep::Held);
@@ -81,6 +81,13 @@ impl FollowerCursor {
     /// Forgets the chunks of a range that has not arrived whole.
     pub fn forget_chunks(&mut self) {
         (self.arriving, self.chunks) = (None, 0);
+    }
+
+    /// Whether [`FollowerCursor::take`] would take this chunk.
+    #[must_use]
+    pub fn fits(&self, chunk: ChangeChunk) -> bool {
+        let mut probe = *self;
+        matches!(probe.take(chunk), ChangeStep::First | ChangeStep::Next | ChangeStep::Complete)
     }
 
     /// A chunk arrives. A range of a single chunk is [`ChangeStep::Complete`] at once.

@@ -22,7 +22,7 @@ use deltas::{CachedRead, DeltaCache};
 use failed::FailedClocks;
 use rows::RowCache;
 use types::{CacheSpec, Clock, Combine, Source, TableSpec};
-use wire::{FailedClock, KeySlice, Keys, Payload, READ_WHOLE};
+use wire::{ChangeChunk, FailedClock, KeySlice, Keys, Payload, READ_WHOLE};
 
 /// What the caches answer to a read, besides the rows that they have put into its target.
 pub(crate) struct CacheAnswer {
@@ -163,12 +163,12 @@ impl TableCache {
         self.rows.is_some()
     }
 
-    /// Keeps the rows of refresh `number` of sequence `id`, if it follows the one before. Otherwise
-    /// the rows of its shard are only as fresh as when they were read. `later` as for
+    /// Keeps the rows of a refresh of sequence `id`, if it follows the one before. If one is
+    /// missing, the rows of its shard are only as fresh as when they were read. `later` as for
     /// [`TableCache::store`].
-    pub fn refresh(&mut self, rows: ShardRows<'_>, later: Option<&LaterWrites<'_>>, id: u64, number: u64) {
+    pub fn refresh(&mut self, rows: ShardRows<'_>, later: Option<&LaterWrites<'_>>, id: u64, changes: ChangeChunk) {
         if let Some(cache) = &mut self.rows {
-            cache.refresh(rows, later, id, number);
+            cache.refresh(rows, later, id, changes);
         }
     }
 
@@ -197,14 +197,14 @@ impl TableCache {
         self.rows.as_ref()?.squares(keys)
     }
 
-    /// The number of the last delta of a shard that was added.
+    /// The batch of changes that the deltas of a shard have brought it to.
     pub fn last_delta(&self, shard: usize) -> u64 {
         self.deltas.as_ref().map_or(0, |deltas| deltas.last_delta(shard))
     }
 
     /// Whether a delta is the next one of a shard.
-    pub fn follows(&self, shard: usize, sequence: u64, number: u64) -> bool {
-        self.deltas.as_ref().is_some_and(|deltas| deltas.follows(shard, sequence, number))
+    pub fn follows(&self, shard: usize, sequence: u64, changes: ChangeChunk) -> bool {
+        self.deltas.as_ref().is_some_and(|deltas| deltas.follows(shard, sequence, changes))
     }
 
     /// How many of the rows of a delta are cached.
@@ -213,10 +213,17 @@ impl TableCache {
     }
 
     /// Takes a delta that [`TableCache::follows`]. `reaches`: the frontier that the shard's rows
-    /// have with it, if it is the last one of a move.
-    pub fn add_delta(&mut self, shard: usize, positions: Vec<u64>, changes: Vec<f32>, reaches: Option<Clock>) {
+    /// have with the last chunk.
+    pub fn add_delta(
+        &mut self,
+        shard: usize,
+        chunk: ChangeChunk,
+        positions: Vec<u64>,
+        changes: Vec<f32>,
+        reaches: Clock,
+    ) {
         if let Some(deltas) = &mut self.deltas {
-            deltas.add(shard, positions, changes, reaches);
+            deltas.add(shard, chunk, positions, changes, reaches);
         }
     }
 

@@ -14,7 +14,7 @@ use codec::{BatchRows, CodecChoice, Formats, Meter, PayloadDecoder, PayloadEncod
 use std::collections::{BTreeSet, VecDeque};
 use types::{CacheSpec, Clock, NumberType, PART_BYTES, PlanNumber, Position, PositionRange, TableShape, TableSpec};
 use update::{ABSENT, Number, add_into, first_not_finite};
-use wire::{CodecPipeline, Delta, Frame, Head, KeyPart, Message, Outbox, Payload, READ_WHOLE, Signature};
+use wire::{ChangeChunk, CodecPipeline, Delta, Frame, Head, KeyPart, Message, Outbox, Payload, READ_WHOLE, Signature};
 
 /// A history never shorter than this, however few rows are published.
 const HISTORY_BYTES: usize = 64 << 10;
@@ -28,9 +28,9 @@ const LAGGING_SHARE: f32 = 1.0 / 512.0;
 /// One delta, as it is sent to every reader that asks for it.
 #[derive(Clone)]
 struct NumberedDelta {
-    number: u64,
-    /// On the last delta of a move of the frontier: where to.
-    reaches: Option<Clock>,
+    changes: ChangeChunk,
+    /// The frontier that readers reach with the last chunk.
+    reaches: Clock,
     keys: KeyPart,
     values: Payload,
     formats: Formats,
@@ -65,7 +65,7 @@ pub(crate) struct DeltaLog {
     lagging: BTreeSet<u64>,
     history: VecDeque<NumberedDelta>,
     history_bytes: usize,
-    /// The last delta so far.
+    /// The batch of the change log that the last delta brings readers to.
     number: u64,
 }
 
@@ -128,7 +128,7 @@ impl DeltaLog {
         self.encoder.meter()
     }
 
-    /// The sequence of deltas, and the last of them.
+    /// The sequence of deltas, and the batch that the last of them brings readers to.
     pub fn last(&self) -> (u64, u64) {
         (self.sequence, self.number)
     }
@@ -203,8 +203,9 @@ impl DeltaLog {
         rows
     }
 
-    /// Encodes what these rows have changed by: `values` are the rows as they are now.
-    fn delta(&mut self, positions: &[u64], values: &mut [f32]) {
+    /// Encodes what these rows have changed by: `values` are the rows as they are now. `None` where
+    /// they have not changed.
+    fn delta(&mut self, positions: &[u64], values: &mut [f32], reaches: Clock) -> Option<NumberedDelta> {
         let places = self.places(positions);
         let Self { width, rows, encoder, decoder, .. } = self;
         let width = *width;
@@ -227,7 +228,7 @@ impl DeltaLog {
         }
         let changes = &values[..kept];
         if moved.is_empty() {
-            return;
+            return None;
         }
         let run = moved[moved.len() - 1] - moved[0] == moved.len() as u64 - 1;
         let list = if run {
@@ -244,7 +245,8 @@ impl DeltaLog {
         let readable = decoder.decode(formats, payload.bytes(), NumberType::F32, width, out).is_ok();
         if !readable || first_not_finite(&sent).is_some() {
             // A change beyond what an f32 holds. Whole rows will do.
-            return self.start_over();
+            self.start_over();
+            return None;
         }
         encoder.meter_mut().compare(changes, &sent);
         for (index, (place, change)) in moved_places.into_iter().zip(sent.chunks_exact(width)).enumerate() {
@@ -269,30 +271,36 @@ impl DeltaLog {
             let (signature, start, count) = (Signature(0), 0, moved.len() as u32);
             KeyPart::Packed { signature, start, count, packed: Payload::new(packed) }
         };
-        self.number += 1;
-        let entry = NumberedDelta { number: self.number, reaches: None, keys, values: payload, formats };
-        self.history_bytes += entry.cost();
-        self.history.push_back(entry);
-        // Whoever lacks more than all rows would take reads them instead.
+        Some(NumberedDelta { changes: ChangeChunk::default(), reaches, keys, values: payload, formats })
+    }
+
+    /// Appends deltas that belong together and bring readers to batch `last` of the change log.
+    fn append(&mut self, mut deltas: Vec<NumberedDelta>, last: u64) {
+        let (from, count) = (self.number, deltas.len());
+        if count == 0 {
+            return;
+        }
+        for (chunk, delta) in (0u32..).zip(&mut deltas) {
+            delta.changes = ChangeChunk { from, to: last, chunk, ends: chunk as usize + 1 == count };
+        }
+        self.number = last;
+        self.history_bytes += deltas.iter().map(NumberedDelta::cost).sum::<usize>();
+        self.history.extend(deltas);
+        // A reader that lacks more than all rows would take reads them instead.
         let most = HISTORY_BYTES.max(self.rows.len() * 4);
-        while self.history_bytes > most {
-            let Some(oldest) = self.history.pop_front() else { break };
-            self.history_bytes -= oldest.cost();
+        while self.history_bytes > most
+            && let Some(to) = self.history.front().map(|oldest| oldest.changes.to)
+        {
+            let chunks = self.history.partition_point(|delta| delta.changes.to <= to);
+            self.history_bytes -= self.history.drain(..chunks).map(|delta| delta.cost()).sum::<usize>();
         }
     }
 
-    /// The deltas encoded since the last call belong together, and bring readers to this frontier.
-    fn reach(&mut self, frontier: Clock) {
-        if let Some(last) = self.history.back_mut() {
-            last.reaches = Some(last.reaches.unwrap_or(frontier));
-        }
-    }
-
-    /// The deltas after `delta`, if they are all there.
-    fn after(&self, delta: u64) -> Option<impl Iterator<Item = &NumberedDelta>> {
-        let first = self.history.front().map_or(self.number + 1, |entry| entry.number);
-        (delta <= self.number && delta + 1 >= first)
-            .then(|| self.history.iter().skip((delta + 1).saturating_sub(first) as usize))
+    /// The deltas after batch `number`, if they are all there.
+    fn after(&self, number: u64) -> Option<impl Iterator<Item = &NumberedDelta>> {
+        let first = self.history.partition_point(|delta| delta.changes.to <= number);
+        let next = self.history.get(first).map_or(self.number, |delta| delta.changes.from);
+        (next == number).then(|| self.history.range(first..))
     }
 }
 
@@ -302,9 +310,11 @@ impl DeltaLog {
         if !self.is_followed() {
             return;
         }
-        let last = log.close_if_changed();
+        let last = log.close();
         let changed = self.rows_to_send(&log.since(self.cursor).rows);
         self.cursor = last;
+        let mut deltas = Vec::new();
+        let sequence = self.sequence;
         let rows_per_part = (PART_BYTES / (view.rows.width() * size_of::<T>() + 8)).max(1);
         for positions in changed.chunks(rows_per_part) {
             // They were read once, so they are this shard's.
@@ -313,9 +323,11 @@ impl DeltaLog {
             view.rows.read(frontier, resolved.slots(), &mut values);
             // Only tables of f32 have a delta log.
             let values: &mut [f32] = bytemuck::cast_slice_mut(&mut values);
-            self.delta(positions, values);
+            deltas.extend(self.delta(positions, values, frontier));
         }
-        self.reach(frontier);
+        if self.sequence == sequence {
+            self.append(deltas, last);
+        }
     }
 
     /// Sends a reader the deltas after the last one that it has, to bring so many rows up to date.
@@ -338,8 +350,8 @@ impl DeltaLog {
             let head = Head { codecs: CodecPipeline(entry.formats.0), ..head };
             let (keys, values) = (entry.keys.clone(), entry.values.clone());
             let (table, shard) = (view.identity.table, view.identity.shard());
-            let (number, reaches) = (entry.number, entry.reaches);
-            let delta = Delta { table, shard, sequence, number, reaches, keys, values };
+            let (changes, reaches) = (entry.changes, entry.reaches);
+            let delta = Delta { table, shard, sequence, changes, reaches, keys, values };
             out.send(Frame { head, message: Message::Delta(delta) });
         }
         Some(self.last())
@@ -359,6 +371,13 @@ mod tests {
             .codecs(Codecs::both(pipeline.iter().copied()));
         let codecs = TableCodecs::of(&spec).expect("they go together");
         DeltaLog::new(&spec, &codecs, 1, 7, Stopwatch::default()).expect("lossy")
+    }
+
+    /// Encodes and appends one delta.
+    fn publish(delta_log: &mut DeltaLog, positions: &[u64], values: &mut [f32]) {
+        let delta = delta_log.delta(positions, values, Clock(0));
+        let last = delta_log.number + 1;
+        delta_log.append(delta.into_iter().collect(), last);
     }
 
     /// Decodes deltas as a reader does.
@@ -407,7 +426,7 @@ mod tests {
                     positions.push(*position);
                 }
                 let mut values: Vec<f32> = positions.iter().flat_map(|position| rows[position].clone()).collect();
-                delta_log.delta(&positions, &mut values);
+                publish(&mut delta_log, &positions, &mut values);
                 assert!(replay(&delta_log, seen, &mut copy));
                 seen = delta_log.last().1;
                 for (position, row) in &copy {
@@ -429,13 +448,32 @@ mod tests {
         let positions: Vec<u64> = (0..100).collect();
         delta_log.join(0, &positions, &mut vec![0.0; 6400]);
         for clock in 1..200u32 {
-            delta_log.delta(&positions, &mut vec![(clock * clock) as f32; 6400]);
+            publish(&mut delta_log, &positions, &mut vec![(clock * clock) as f32; 6400]);
             assert!(delta_log.history_bytes <= HISTORY_BYTES.max(6400 * 4));
         }
         assert_eq!(delta_log.last(), (1, 199));
         assert!(delta_log.after(199).is_some_and(|deltas| deltas.count() == 0));
         assert!(delta_log.after(195).is_some_and(|deltas| deltas.count() == 4));
         assert!(delta_log.after(0).is_none() && delta_log.after(200).is_none());
+    }
+
+    #[test]
+    fn delta_log_numbers_the_chunks_of_a_move_and_drops_them_together() {
+        let mut delta_log = delta_log(&["1bit"], 1000);
+        delta_log.join(0, &[0, 1], &mut [0.0; 2 * 64]);
+        for last in [4, 9] {
+            let values = |row: usize| vec![(last as usize * 7 + row) as f32; 64];
+            let deltas = (0..2).filter_map(|row| delta_log.delta(&[row as u64], &mut values(row), Clock(last)));
+            let deltas: Vec<NumberedDelta> = deltas.collect();
+            delta_log.append(deltas, last);
+        }
+        let chunks = |number| -> Option<Vec<(u64, u64, u32, bool)>> {
+            let chunk = |ChangeChunk { from, to, chunk, ends }| (from, to, chunk, ends);
+            delta_log.after(number).map(|deltas| deltas.map(|delta| chunk(delta.changes)).collect())
+        };
+        assert_eq!(chunks(4), Some(vec![(4, 9, 0, false), (4, 9, 1, true)]));
+        assert_eq!((chunks(0).map(|all| all.len()), chunks(9)), (Some(4), Some(vec![])));
+        assert_eq!((chunks(3), chunks(10)), (None, None), "no reader stands there");
     }
 
     #[test]
@@ -450,7 +488,7 @@ mod tests {
         for round in 0..40 {
             let positions = delta_log.rows_to_send(if round == 0 { &[0, 1, 2, 3] } else { &[] });
             let mut values: Vec<f32> = positions.iter().flat_map(|position| rows[*position as usize].clone()).collect();
-            delta_log.delta(&positions, &mut values);
+            publish(&mut delta_log, &positions, &mut values);
         }
         assert!(apart(&delta_log) < 1.0, "{}", apart(&delta_log));
     }
@@ -473,7 +511,7 @@ mod tests {
         let mut extreme = vec![f32::MAX; 64];
         delta_log.join(0, &[5], &mut extreme.clone());
         delta_log.rows[..64].fill(-f32::MAX);
-        delta_log.delta(&[5], &mut extreme);
+        publish(&mut delta_log, &[5], &mut extreme);
         assert_eq!((delta_log.sequence, delta_log.len()), (3, 0));
         assert!(delta_log.after(0).is_none_or(|deltas| deltas.count() == 0));
     }

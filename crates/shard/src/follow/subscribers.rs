@@ -8,7 +8,7 @@ use crate::view::{Row, ShardView};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use types::{Clock, PART_BYTES, PlanNumber, WorkerId};
 use update::{ABSENT, Number};
-use wire::{Frame, Message, Outbox, Refresh};
+use wire::{ChangeChunk, Frame, Message, Outbox, Refresh};
 
 /// Refreshes that may be under way to a subscriber. One that falls further behind loses its
 /// subscription: it never blocks the shard.
@@ -22,41 +22,35 @@ struct Subscription {
     absent: u64,
     /// Tells this subscription from an earlier one that was lost.
     sequence: u64,
-    /// The number of the last message sent.
+    /// The batch of the change log up to which it was told.
     number: u64,
-    /// The last number of each refresh that was not received whole.
+    /// The batches up to which refreshes told that were not received whole.
     unreceived: VecDeque<u64>,
     /// The frontier that the last message brought the cached rows to.
     frontier: Clock,
 }
 
 impl Subscription {
-    /// A message of a refresh goes out; `whole` says that it is the last one of that refresh.
-    fn sent(&mut self, whole: bool) {
-        self.number += 1;
-        if whole {
-            self.unreceived.push_back(self.number);
-        }
-    }
-
-    /// The next message of a refresh. With the last one (`whole`) the cached rows reach `frontier`.
+    /// The next message of a refresh. With the last one the cached rows reach `frontier`.
     fn next_refresh<T: Number>(
         &mut self,
         rows: &[Row],
-        whole: bool,
+        changes: ChangeChunk,
         frontier: Clock,
         worker: WorkerId,
         view: &ShardView<'_, T>,
     ) -> Refresh {
-        self.sent(whole);
         let from = self.frontier;
-        self.frontier = if whole { frontier } else { from };
+        if changes.ends {
+            (self.number, self.frontier) = (changes.to, frontier);
+            self.unreceived.push_back(changes.to);
+        }
         let (positions, slots): (Vec<u64>, Vec<u32>) = rows.iter().copied().unzip();
         Refresh {
             table: view.identity.table,
             shard: view.identity.shard(),
             sequence: self.sequence,
-            number: self.number,
+            changes,
             from,
             failed: view.clocks.failed().filter(|failed| failed.clock >= from).cloned().collect(),
             contains: view.streams.finished(worker),
@@ -90,9 +84,9 @@ impl Subscribers {
     }
 
     /// `worker` has read these rows, by position and slot, all of them fresh at `frontier`. Returns
-    /// the sequence that will keep them fresh and its last number, or nothing where they alone are
-    /// more than `most` rows. A subscription that would grow past that starts over with what was
-    /// read last. `last`: the last closed batch of the change log.
+    /// the sequence that will keep them fresh and the batch it has reached, or nothing where they
+    /// alone are more than `most` rows. A subscription that would grow past that starts over with
+    /// what was read last. `last`: the last closed batch of the change log.
     pub fn subscribe(
         &mut self,
         worker: WorkerId,
@@ -120,7 +114,7 @@ impl Subscribers {
         let subscription = self.subscriptions.entry(worker).or_insert_with(|| {
             *sequences += 1;
             let (rows, unreceived) = (SlotSet::default(), VecDeque::new());
-            Subscription { rows, absent: 0, sequence: *sequences, number: 0, unreceived, frontier }
+            Subscription { rows, absent: 0, sequence: *sequences, number: self.cursor, unreceived, frontier }
         });
         for (position, slot) in rows {
             if *slot == ABSENT {
@@ -192,7 +186,7 @@ impl Subscribers {
         if self.subscriptions.is_empty() {
             return 0;
         }
-        let last = log.close_if_changed();
+        let last = log.close();
         let changes = log.since(self.cursor);
         let slots = view.slots(&changes.rows);
         let changed: Vec<Row> = changes.rows.iter().copied().zip(slots).collect();
@@ -204,7 +198,9 @@ impl Subscribers {
             let pieces = rows.len().div_ceil(rows_per_part).max(1);
             for piece in 0..pieces {
                 let rows = &rows[piece * rows_per_part..rows.len().min((piece + 1) * rows_per_part)];
-                let refresh = subscription.next_refresh(rows, piece + 1 == pieces, frontier, worker, view);
+                let ends = piece + 1 == pieces;
+                let changes = ChangeChunk { from: subscription.number, to: last, chunk: piece as u32, ends };
+                let refresh = subscription.next_refresh(rows, changes, frontier, worker, view);
                 let head = view.head_to(worker, subscription.frontier);
                 out.send(Frame { head, message: Message::Refresh(refresh) });
                 messages += 1;
@@ -232,12 +228,10 @@ mod tests {
     fn a_subscriber_that_falls_behind_is_dropped_and_starts_a_new_sequence() {
         let mut subscribers = Subscribers::default();
         subscribers.subscribe(WorkerId(0), Clock(0), &[(10, 1)], 10, 0);
-        for _ in 0..MAX_UNRECEIVED {
+        for number in 1..=MAX_UNRECEIVED as u64 {
             assert_eq!(subscribers.take_changes(&[]).len(), 1);
-            // In two messages: what counts is how many refreshes are under way.
             let subscription = subscribers.subscriptions.get_mut(&WorkerId(0)).expect("subscribed");
-            subscription.sent(false);
-            subscription.sent(true);
+            subscription.unreceived.push_back(number);
         }
         assert!(subscribers.take_changes(&[]).is_empty());
         assert_eq!(subscribers.subscribe(WorkerId(0), Clock(0), &[(10, 1)], 10, 0), Some((2, 0)));

@@ -2,9 +2,9 @@
 //! themselves.
 
 use super::Refusal;
-use crate::Payload;
 use crate::field::{fields, fields_and_payloads, variants};
 use crate::keys::KeyPart;
+use crate::{ChangeChunk, Payload};
 use types::{Clock, Position, ShardId, TableId, WorkerId};
 
 /// One part of a read. The reader's clock is in the head.
@@ -133,8 +133,9 @@ pub struct Refresh {
     pub shard: ShardId,
     /// The sequence it belongs to; a new one starts when the shard gave the old one up.
     pub sequence: u64,
-    /// Its number in the sequence, from 1.
-    pub number: u64,
+    /// Which changes of the shard it carries. With the last chunk, cached rows are as fresh as the
+    /// head's clock says.
+    pub changes: ChangeChunk,
     /// Cached rows fresh at this frontier, or later, become fresh at the head's clock.
     pub from: Clock,
     /// Clocks on the way there that were failed for all workers alike.
@@ -159,10 +160,10 @@ pub struct Delta {
     /// The sequence of deltas it belongs to; a new one starts when cached rows have to be read
     /// anew.
     pub sequence: u64,
-    /// Its number in the sequence, from 1.
-    pub number: u64,
-    /// On the last delta of a move of the frontier: where to. Cached rows change then, not before.
-    pub reaches: Option<Clock>,
+    /// Which changes of the shard it carries. Cached rows change with the last chunk, not before.
+    pub changes: ChangeChunk,
+    /// The frontier that cached rows reach with the last chunk.
+    pub reaches: Clock,
     /// Which rows.
     pub keys: KeyPart,
     /// What they change by, as the head's codecs say.
@@ -178,7 +179,7 @@ pub struct Refreshed {
     pub shard: ShardId,
     /// The sequence.
     pub sequence: u64,
-    /// The last number received.
+    /// Refreshes up to this batch of changes have arrived.
     pub number: u64,
 }
 
@@ -195,10 +196,10 @@ fields_and_payloads!(
     |input, [positions, values]| { positions, values }
 );
 fields_and_payloads!(
-    Refresh { table, shard, sequence, number, from, failed, contains },
+    Refresh { table, shard, sequence, changes, from, failed, contains },
     |input, [positions, values]| { positions, values }
 );
-fields_and_payloads!(Delta { table, shard, sequence, number, reaches } keys, |input, [positions, values]| {
+fields_and_payloads!(Delta { table, shard, sequence, changes, reaches } keys, |input, [positions, values]| {
     keys: KeyPart::get(input, positions)?,
     values,
 });

@@ -6,7 +6,7 @@
 use super::slots::{CachedRows, positions};
 use types::{Clock, Consistency, TableSpec};
 use update::add_into;
-use wire::{KeySlice, Keys};
+use wire::{ChangeChunk, ChangeStep, FollowerCursor, KeySlice, Keys};
 
 /// Deltas of one move of the frontier: a table of a terabyte has no more.
 const MOST_DELTAS: usize = 1 << 20;
@@ -16,8 +16,8 @@ const MOST_DELTAS: usize = 1 << 20;
 struct FollowedShard {
     /// The id of the numbered sequence of deltas. A later sequence has a larger id.
     sequence: u64,
-    /// The number of the last delta.
-    last: u64,
+    /// Which batches of changes have arrived.
+    cursor: FollowerCursor,
     frontier: Clock,
     /// Deltas of a move of the frontier that has not arrived whole.
     staged: Vec<StagedDelta>,
@@ -25,7 +25,6 @@ struct FollowedShard {
 
 #[derive(Clone, Debug)]
 struct StagedDelta {
-    number: u64,
     positions: Vec<u64>,
     changes: Vec<f32>,
 }
@@ -68,16 +67,16 @@ impl DeltaCache {
         }
     }
 
-    /// The number of the last delta of a shard that was added.
+    /// The batch of changes that the deltas of a shard have brought it to.
     pub fn last_delta(&self, shard: usize) -> u64 {
-        self.shards[shard].last
+        self.shards[shard].cursor.held()
     }
 
     /// What a row is fresh at, if it is of its shard's present sequence.
     fn frontier(&self, slot: u32) -> Option<Clock> {
         let tag = self.rows.tag(slot)?;
         let shard = &self.shards[tag.shard as usize];
-        let carried = if shard.last >= tag.last { shard.frontier } else { Clock(0) };
+        let carried = if shard.cursor.held() >= tag.last { shard.frontier } else { Clock(0) };
         (tag.sequence == shard.sequence).then_some(tag.frontier.max(carried))
     }
 
@@ -135,10 +134,10 @@ impl DeltaCache {
             return;
         }
         if followed.sequence < sequence {
-            *followed = FollowedShard { sequence, last, frontier, staged: Vec::new() };
+            *followed = FollowedShard { sequence, cursor: FollowerCursor::at(last), frontier, staged: Vec::new() };
         }
         // A late answer: the deltas that it lacks will not come again.
-        if last < followed.last {
+        if last < followed.cursor.held() {
             return;
         }
         let slots = self.rows.slots_or_new(&positions(keys));
@@ -163,26 +162,29 @@ impl DeltaCache {
     }
 
     /// Whether a delta is the next one of a shard.
-    pub fn follows(&self, shard: usize, sequence: u64, number: u64) -> bool {
-        self.is_of(shard, sequence) && self.shards[shard].last.checked_add(1) == Some(number)
+    pub fn follows(&self, shard: usize, sequence: u64, changes: ChangeChunk) -> bool {
+        let cursor = self.shards[shard].cursor;
+        // A delta must not be added twice: it begins exactly where the cached rows stand.
+        self.is_of(shard, sequence) && changes.from == cursor.held() && cursor.fits(changes)
     }
 
     /// Takes a delta that [`DeltaCache::follows`]. Rows change when all deltas of a move of the
     /// frontier are there, so that they never hold different clocks.
-    pub fn add(&mut self, shard: usize, positions: Vec<u64>, changes: Vec<f32>, reaches: Option<Clock>) {
+    pub fn add(&mut self, shard: usize, chunk: ChangeChunk, positions: Vec<u64>, changes: Vec<f32>, reaches: Clock) {
         let followed = &mut self.shards[shard];
-        followed.last += 1;
-        followed.staged.push(StagedDelta { number: followed.last, positions, changes });
-        let Some(frontier) = reaches else {
+        let step = followed.cursor.take(chunk);
+        followed.staged.truncate(chunk.chunk as usize);
+        followed.staged.push(StagedDelta { positions, changes });
+        if step != ChangeStep::Complete {
             // No honest shard sends so many for one move of the frontier: stop following it.
             if followed.staged.len() > MOST_DELTAS {
                 self.lose(shard);
             }
             return;
-        };
-        followed.frontier = followed.frontier.max(frontier);
-        let sequence = followed.sequence;
-        for StagedDelta { number, positions, changes } in std::mem::take(&mut followed.staged) {
+        }
+        followed.frontier = followed.frontier.max(reaches);
+        let (sequence, number) = (followed.sequence, chunk.to);
+        for StagedDelta { positions, changes } in std::mem::take(&mut followed.staged) {
             let slots = self.rows.slots(&positions);
             for (&slot, change) in slots.iter().zip(changes.chunks_exact(self.rows.width())) {
                 if self.rows.tag(slot).is_some_and(|tag| tag.sequence == sequence && tag.last < number) {
@@ -196,7 +198,7 @@ impl DeltaCache {
     /// whether this cache has them.
     pub fn reach(&mut self, shard: usize, frontier: Clock, sequence: u64, last: u64) -> bool {
         let followed = &mut self.shards[shard];
-        let there = followed.sequence == sequence && followed.last >= last;
+        let there = followed.sequence == sequence && followed.cursor.held() >= last;
         if there {
             followed.frontier = followed.frontier.max(frontier);
         }
@@ -236,12 +238,17 @@ mod tests {
         let spec = TableSpec::sparse("t", 1).ordered();
         let mut cache = DeltaCache::new(&spec, 100, 1);
         keep(&mut cache, 0, (1, 4), &[10, 20], &[1.0, 2.0]);
-        assert!(!cache.follows(0, 1, 6), "one is missing");
-        assert!(!cache.follows(0, 2, 5), "of another sequence");
-        assert!(cache.follows(0, 1, 5));
+        let chunk = |from, to, chunk, ends| ChangeChunk { from, to, chunk, ends };
+        assert!(!cache.follows(0, 1, chunk(5, 6, 0, true)), "one is missing");
+        assert!(!cache.follows(0, 1, chunk(3, 5, 0, true)), "it covers what is added already");
+        assert!(!cache.follows(0, 2, chunk(4, 5, 0, true)), "of another sequence");
+        assert!(cache.follows(0, 1, chunk(4, 5, 0, true)));
         // A row that is read later holds that delta already.
         keep(&mut cache, 1, (1, 5), &[30], &[3.0]);
-        cache.add(0, vec![10, 30, 40], vec![0.5, 0.5, 0.5], Some(Clock(1)));
+        cache.add(0, chunk(4, 5, 0, false), vec![10, 30, 40], vec![0.25, 0.5, 0.5], Clock(1));
+        assert_eq!(read(&cache, &[10], 0).0, [1.0], "rows change with the last chunk");
+        assert!(!cache.follows(0, 1, chunk(4, 5, 0, false)), "it is sent again, and not added twice");
+        cache.add(0, chunk(4, 5, 1, true), vec![10], vec![0.25], Clock(1));
         assert!(!cache.reach(0, Clock(2), 1, 6) && cache.reach(0, Clock(1), 1, 5));
         let (values, answer) = read(&cache, &[10, 20, 30, 40], 1);
         assert_eq!((values, answer.clock), (vec![1.5, 2.0, 3.0, 0.0], Some(Clock(1))));

@@ -7,15 +7,15 @@
 use super::slots::{CachedRows, positions};
 use types::{Clock, Consistency, TableSpec};
 use update::{ABSENT, Number, add_into, first_not_finite};
-use wire::{KeySlice, Keys, Payload};
+use wire::{ChangeChunk, ChangeStep, FollowerCursor, KeySlice, Keys, Payload};
 
 /// The numbered sequence of refreshes that keeps a shard's rows fresh, as far as it has arrived
 /// without a gap.
 #[derive(Clone, Copy, Debug, Default)]
 struct RefreshSequence {
     id: u64,
-    /// The number of the last refresh.
-    last: u64,
+    /// Which batches of changes have arrived.
+    cursor: FollowerCursor,
     frontier: Clock,
     /// Counts up whenever a sequence ends. Rows of an earlier generation keep the frontier they
     /// were read at.
@@ -23,31 +23,39 @@ struct RefreshSequence {
 }
 
 impl RefreshSequence {
-    /// A read at `frontier` brings the id of a sequence and the number of its last refresh. Returns
+    /// A read at `frontier` brings the id of a sequence and the batch that it has reached. Returns
     /// the generation that its rows join, if the sequence has arrived exactly as far.
     fn join(&mut self, frontier: Clock, refreshed: Option<(u64, u64)>) -> Option<u64> {
         let (id, last) = refreshed?;
         if id != self.id {
-            *self = Self { id, last, frontier, generation: self.generation + 1 };
+            let cursor = FollowerCursor::at(last);
+            *self = Self { id, cursor, frontier, generation: self.generation + 1 };
         }
-        (last == self.last).then_some(self.generation)
+        (last == self.cursor.held()).then_some(self.generation)
     }
 
-    /// A refresh arrives. Returns whether it follows the last one.
-    fn follow(&mut self, id: u64, number: u64, frontier: Clock) -> bool {
-        let follows = id == self.id && Some(number) == self.last.checked_add(1);
-        if follows {
-            self.last = number;
-            self.frontier = self.frontier.max(frontier);
-        } else if id == self.id {
-            self.end();
+    /// A refresh arrives. Returns whether its rows are to be kept.
+    fn follow(&mut self, id: u64, changes: ChangeChunk, frontier: Clock) -> bool {
+        if id != self.id {
+            return false;
         }
-        follows
+        match self.cursor.take(changes) {
+            ChangeStep::First | ChangeStep::Next => true,
+            ChangeStep::Complete => {
+                self.frontier = self.frontier.max(frontier);
+                true
+            }
+            ChangeStep::Held => false,
+            ChangeStep::Gap => {
+                self.end();
+                false
+            }
+        }
     }
 
     /// A refresh was missed: rows of this sequence are only as fresh as when they were read.
     fn end(&mut self) {
-        *self = Self { id: 0, last: 0, frontier: Clock(0), generation: self.generation + 1 };
+        *self = Self { generation: self.generation + 1, ..Self::default() };
     }
 }
 
@@ -82,7 +90,7 @@ pub(crate) trait RowCache: Send {
     fn store(&mut self, received: ShardRows<'_>, later: &LaterWrites<'_>, refreshed: Option<(u64, u64)>);
     /// Keeps the rows of refresh `number` of sequence `id`, if it follows the one before and the
     /// later writes are known. Otherwise ends the sequence.
-    fn refresh(&mut self, received: ShardRows<'_>, later: Option<&LaterWrites<'_>>, id: u64, number: u64);
+    fn refresh(&mut self, received: ShardRows<'_>, later: Option<&LaterWrites<'_>>, id: u64, changes: ChangeChunk);
     /// The sum of squares of those rows that are cached, however old.
     fn squares(&self, keys: &KeySlice) -> Option<f64>;
     /// The worker itself pushes to these rows.
@@ -203,7 +211,7 @@ impl<T: Number> RowCache for Cache<T> {
         self.keep(received, later, generation);
     }
 
-    fn refresh(&mut self, received: ShardRows<'_>, later: Option<&LaterWrites<'_>>, id: u64, number: u64) {
+    fn refresh(&mut self, received: ShardRows<'_>, later: Option<&LaterWrites<'_>>, id: u64, changes: ChangeChunk) {
         let sequence = &mut self.sequences[received.shard];
         let Some(later) = later else {
             if sequence.id == id {
@@ -211,7 +219,7 @@ impl<T: Number> RowCache for Cache<T> {
             }
             return;
         };
-        if sequence.follow(id, number, received.frontier) {
+        if sequence.follow(id, changes, received.frontier) {
             let generation = sequence.generation;
             self.keep(received, later, Some(generation));
         }
@@ -265,7 +273,8 @@ mod tests {
         let keys = Keys::run(1..2).slice(0..1);
         let rows = ShardRows { shard: 0, frontier: Clock(frontier), keys: &keys, values: &payload(&[value]) };
         let later = Vec::new();
-        cache.refresh(rows, known.then_some(&later), id, number);
+        let changes = ChangeChunk { from: number - 1, to: number, chunk: 0, ends: true };
+        cache.refresh(rows, known.then_some(&later), id, changes);
     }
 
     /// The rows that a reader at this clock gets.

@@ -88,8 +88,9 @@ fn table_cache_asks_for_lost_deltas_again_and_reads_whole_what_they_do_not_bring
     ] {
         let mut cache = with_deltas();
         store(&mut cache, ROWS, 0, Some((1, 4)), true);
-        assert!(cache.follows(0, 1, 5) && !cache.follows(0, 1, 6));
-        cache.add_delta(0, vec![0], vec![0.5], Some(Clock(0)));
+        let delta = |to: u64| wire::ChangeChunk { from: to - 1, to, chunk: 0, ends: true };
+        assert!(cache.follows(0, 1, delta(5)) && !cache.follows(0, 1, delta(6)));
+        cache.add_delta(0, delta(5), vec![0], vec![0.5], Clock(0));
         assert_eq!(cache.cached(&[0, 7, 8]), 2);
         assert_eq!(read(&mut cache, 1).stale.len(), 8, "{at:?}: they wait for the deltas of clock 0");
         assert_eq!(cache.caught_up(0, Clock(1), at, had), expected, "{at:?} after {had:?}");

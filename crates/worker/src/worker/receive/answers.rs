@@ -90,13 +90,11 @@ impl Worker {
         let Some(stream) = table.streams.get(refresh.shard.0 as usize) else { return };
         self.counts.refreshes += 1;
         reply.to = stream.owner();
-        let receipt = Refreshed {
-            table: refresh.table,
-            shard: refresh.shard,
-            sequence: refresh.sequence,
-            number: refresh.number,
-        };
-        self.link.send(Frame { head: reply, message: Message::Refreshed(receipt) }, out);
+        if refresh.changes.ends {
+            let (table, shard, sequence, number) = (refresh.table, refresh.shard, refresh.sequence, refresh.changes.to);
+            let receipt = Refreshed { table, shard, sequence, number };
+            self.link.send(Frame { head: reply, message: Message::Refreshed(receipt) }, out);
+        }
         if !table.cache.has_rows() {
             return;
         }
@@ -113,7 +111,7 @@ impl Worker {
         let unseen = self.link.unseen(refresh.table, stream, refresh.contains);
         let later = unseen.map(|unseen| later_writes(table.spec.combine, unseen));
         let rows = ShardRows { shard, frontier: head.clock, keys: &keys, values: &refresh.values };
-        table.cache.refresh(rows, later.as_ref(), refresh.sequence, refresh.number);
+        table.cache.refresh(rows, later.as_ref(), refresh.sequence, refresh.changes);
     }
 }
 

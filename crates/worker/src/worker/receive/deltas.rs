@@ -16,7 +16,7 @@ impl Worker {
         let Some(stream) = table.streams.get(shard) else { return };
         let most = PART_BYTES / table.spec.row_bytes().max(1);
         let count = delta.keys.count().and_then(|count| usize::try_from(count).ok()).filter(|count| *count <= most);
-        let (Some(count), true) = (count, table.cache.follows(shard, delta.sequence, delta.number)) else { return };
+        let (Some(count), true) = (count, table.cache.follows(shard, delta.sequence, delta.changes)) else { return };
         let mut positions = vec![0u64; count];
         match &delta.keys {
             KeyPart::Run { first, .. } => {
@@ -40,7 +40,7 @@ impl Worker {
             values.numbers::<f32>().filter(|changes| changes.len() * 4 == count * table.spec.row_bytes())
         {
             let changes = changes.to_vec();
-            table.cache.add_delta(shard, positions, changes, delta.reaches);
+            table.cache.add_delta(shard, delta.changes, positions, changes, delta.reaches);
             self.counts.deltas += 1;
         }
     }
