@@ -13,10 +13,10 @@ mod input;
 mod key_lists;
 mod leases;
 mod op;
-mod queue;
 mod recorded;
 mod requests;
 mod residuals;
+mod schedule;
 mod send;
 #[cfg(test)]
 mod testing;

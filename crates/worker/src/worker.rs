@@ -12,12 +12,10 @@ mod send;
 mod submit;
 mod table;
 
-pub(crate) use submit::QueuedOperation;
-
 use crate::leases::DataLeases;
-use crate::queue::Queue;
 use crate::requests::CoordinatorRequests;
 use crate::residuals::CheckpointRequest;
+use crate::schedule::Schedule;
 use crate::send::Link;
 use crate::send::message::{RequestNumbers, StreamMessage};
 use crate::send::stream::ShardStream;
@@ -111,10 +109,7 @@ pub struct Worker {
     pub(crate) asked: CoordinatorRequests,
     pub(crate) tickets: Tickets,
     pub(crate) requests: RequestNumbers,
-    pub(crate) queue: Queue,
-    /// Pushes that are being handed over part by part, and their tables: a clock must not end in
-    /// the middle of one.
-    pub(crate) begun: Vec<(TicketId, TableId)>,
+    pub(crate) schedule: Schedule,
     pub(crate) left: bool,
     pub(crate) leader: Leader,
     pub(crate) notices: Vec<Notice>,
@@ -140,8 +135,7 @@ impl Worker {
             asked: CoordinatorRequests::default(),
             tickets: Tickets::default(),
             requests: RequestNumbers::default(),
-            queue: Queue::default(),
-            begun: Vec::new(),
+            schedule: Schedule::default(),
             left: false,
             leader: Leader::default(),
             notices: Vec::new(),

@@ -22,7 +22,7 @@ impl Worker {
     /// Whether everything asked for has been sent, so that a clock may end.
     #[must_use]
     pub fn is_flushed(&self) -> bool {
-        self.queue.is_empty() && self.begun.is_empty()
+        self.schedule.is_flushed()
     }
 
     /// Whether something sent to `node` has not been answered.
@@ -55,7 +55,7 @@ impl Worker {
     /// committed.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.queue.is_empty()
+        self.schedule.is_idle()
             && self.leases.is_idle()
             && self.link.is_idle()
             && self.tables.values().flat_map(|table| &table.streams).all(ShardStream::is_idle)
@@ -72,7 +72,7 @@ impl Worker {
     /// Bytes of pushes that are not acknowledged, or wait to be sent: what a caller should bound.
     #[must_use]
     pub fn unacknowledged_bytes(&self) -> usize {
-        self.link.unacknowledged_bytes() + self.queue.bytes()
+        self.link.unacknowledged_bytes() + self.schedule.bytes()
     }
 
     /// Whether fewer pushes, ends of clocks and settings are under way than a worker keeps.

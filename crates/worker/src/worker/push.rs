@@ -83,11 +83,11 @@ impl Worker {
         let spec = self.known(table)?;
         check_keys(spec, keys)?;
         let delayed = matches!(spec.consistency, Consistency::Delay { .. });
-        if delayed || !self.tables.get(&table).is_some_and(|table| self.may_push(table)) {
+        if delayed || !self.tables.get(&table).is_some_and(|table| table.may_push(self.clock)) {
             return Ok(None);
         }
         let ticket = self.tickets.open(TicketPurpose::of(table), 1);
-        self.begun.push((ticket, table));
+        self.schedule.begin(ticket, table);
         if let Some(table) = self.tables.get_mut(&table) {
             table.streams.iter_mut().for_each(|stream| stream.add_examples(examples));
         }
@@ -98,7 +98,7 @@ impl Worker {
     /// was begun: a damaged recording can hold one.
     pub fn push_rows(&mut self, now: Time, part: RowsOfPush, out: &mut Outbox) {
         let RowsOfPush { ticket, table, keys, rows, values } = part;
-        if !self.begun.contains(&(ticket, table)) || rows.is_empty() || rows.end > keys.len() {
+        if !self.schedule.has_begun(ticket, table) || rows.is_empty() || rows.end > keys.len() {
             return;
         }
         let row_bytes = self.spec(table).map(TableSpec::row_bytes);
@@ -192,8 +192,7 @@ impl Worker {
 
     /// Every part of a push that was begun has been handed over.
     pub fn end_push(&mut self, ticket: TicketId) {
-        if let Some(index) = self.begun.iter().position(|(begun, _)| *begun == ticket) {
-            self.begun.swap_remove(index);
+        if self.schedule.end(ticket) {
             self.part_done(ticket, None);
         }
     }

@@ -52,7 +52,7 @@ impl Worker {
             self.send_paced(now, out);
             self.send_commits(out);
             self.follow(now, out);
-            if !self.queue.has_ready() {
+            if !self.schedule.has_ready() {
                 return;
             }
         }
@@ -94,7 +94,7 @@ impl Worker {
             out,
         );
         let Some(table) = sent else { return false };
-        self.queue.gone(table, self.link.first_waiting(table));
+        self.schedule.gone(table, self.link.first_waiting(table));
         true
     }
 }

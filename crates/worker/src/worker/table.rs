@@ -2,11 +2,11 @@
 
 use crate::cache::TableCache;
 use crate::decode::AnswerDecoder;
+use crate::schedule::frontier_for_push;
 use crate::send::push_codec::PushCodec;
 use crate::send::stream::ShardStream;
 use codec::{Stopwatch, TableCodecs};
-use std::collections::BTreeSet;
-use types::{Source, TableId, TableSpec};
+use types::{Clock, Combine, Source, TableId, TableSpec};
 
 /// One table that the worker takes part in.
 pub(crate) struct Table {
@@ -16,9 +16,6 @@ pub(crate) struct Table {
     /// What encodes pushes.
     pub push_codec: PushCodec,
     pub decoder: AnswerDecoder,
-    /// For a table with a delay: operations started or queued so far, and those not finished.
-    pub operations: u64,
-    pub unfinished: BTreeSet<u64>,
 }
 
 impl Table {
@@ -39,8 +36,13 @@ impl Table {
             streams,
             push_codec,
             decoder: AnswerDecoder::new(stopwatch),
-            operations: 0,
-            unfinished: BTreeSet::new(),
         }
+    }
+
+    /// Whether the shards take pushes of a worker at `clock`, by what they have told of their
+    /// frontiers.
+    pub fn may_push(&self, clock: Clock) -> bool {
+        let needed = frontier_for_push(clock);
+        self.spec.combine == Combine::Each || self.streams.iter().all(|stream| stream.frontier() >= needed)
     }
 }

@@ -1,10 +1,36 @@
 //! Operations that wait, indexed by what they wait for: an event looks only at the operations that
 //! it releases.
 
-use super::TicketId;
-use crate::worker::QueuedOperation;
+use crate::leases::LeasedPushPart;
+use crate::{Op, PART_COST, PullTarget, TicketId};
 use std::collections::{BTreeMap, BTreeSet};
 use types::TableId;
+
+/// An operation that waits.
+pub(crate) struct QueuedOperation {
+    pub ticket: TicketId,
+    pub table: TableId,
+    pub op: Op,
+    /// Where the rows go that it reads.
+    pub target: PullTarget,
+    /// Its parts, where it is made for a data lease.
+    pub leased_parts: Vec<LeasedPushPart>,
+    /// Whether it is the second half of a push_pull, which follows its own push under any
+    /// consistency rule.
+    pub own: bool,
+    /// Those of the tickets it was to run after that may not be finished.
+    pub after: Vec<TicketId>,
+    /// For a read that follows own pushes: the last part that was made of them, once they have all
+    /// been cut.
+    pub follows: Option<u64>,
+}
+
+impl QueuedOperation {
+    /// What it costs while it waits, in bytes.
+    pub fn cost(&self) -> usize {
+        self.op.value_bytes() + PART_COST
+    }
+}
 
 /// What an operation waits for first. It may wait for something else next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +65,7 @@ pub(crate) struct Queue {
     pushes: BTreeSet<(TableId, TicketId)>,
     /// Operations looked at again, to see that this grows with their number and not its square.
     #[cfg(test)]
-    pub looks: usize,
+    looks: usize,
 }
 
 impl Queue {
@@ -151,82 +177,106 @@ impl Queue {
             self.ready.insert(name.1);
         }
     }
+
+    /// How often operations were looked at again.
+    #[cfg(test)]
+    pub fn looks(&self) -> usize {
+        self.looks
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{TABLE, ones, worker_with_table};
-    use crate::{Op, Worker, testing};
-    use types::{Consistency, TableSpec, Time};
-    use wire::{Keys, Message, Outbox};
+    use crate::testing::ones;
+    use types::NumberType;
+    use wire::Keys;
 
-    fn worker(consistency: Consistency) -> Worker {
-        worker_with_table(TableSpec::dense("t", 1, 1).consistency(consistency), 1)
+    const TABLE: TableId = TableId(1);
+
+    type Event = fn(&mut Queue);
+
+    fn operation(ticket: u64, op: Op) -> QueuedOperation {
+        let target = PullTarget::empty(NumberType::F32);
+        let (table, ticket) = (TABLE, TicketId(ticket));
+        let (leased_parts, after, follows) = (Vec::new(), Vec::new(), None);
+        QueuedOperation { ticket, table, op, target, leased_parts, own: false, after, follows }
     }
 
-    fn push(worker: &mut Worker, after: &[TicketId], out: &mut Outbox) -> TicketId {
-        worker.submit(Time(0), TABLE, Op::Push { batch: ones(Keys::run(0..1), 1, 1) }, None, after, out).expect("fits")
+    fn push(ticket: u64) -> QueuedOperation {
+        operation(ticket, Op::Push { batch: ones(Keys::run(0..2), 1, 1) })
     }
 
-    fn pull(worker: &mut Worker, out: &mut Outbox) -> TicketId {
-        worker.submit(Time(0), TABLE, Op::Pull { keys: Keys::run(0..1) }, None, &[], out).expect("fits")
+    fn pull(ticket: u64) -> QueuedOperation {
+        operation(ticket, Op::Pull { keys: Keys::run(0..2) })
     }
 
-    fn acknowledge(worker: &mut Worker, through: u64, out: &mut Outbox) {
-        testing::acknowledge(worker, Time(0), 0, through, Vec::new(), out);
+    fn ready(queue: &mut Queue) -> Vec<u64> {
+        std::iter::from_fn(|| queue.take_ready()).map(|queued| queued.ticket.0).collect()
     }
 
-    fn sent(out: &mut Outbox) -> (usize, usize) {
-        let frames: Vec<_> = out.drain().collect();
-        let pulls = frames.iter().filter(|frame| matches!(frame.message, Message::Pull(_))).count();
-        (frames.len() - pulls, pulls)
-    }
-
-    /// Many operations that wait are released one by one: each is looked at a few times.
     #[test]
-    fn what_waits_is_looked_at_only_when_it_may_go() {
-        const MANY: usize = 2_000;
-        let bounded = Consistency::slack(0);
-        // (how each waits, the rule, whether it names the operation before it or the first)
-        for (what, rule, in_a_row) in [
-            ("each after the one before", bounded, true),
-            ("all after the first", bounded, false),
-            ("delay 0", Consistency::Delay { tau: 0 }, false),
-        ] {
-            let mut worker = worker(rule);
-            let mut out = Outbox::new();
-            let first = push(&mut worker, &[], &mut out);
-            let mut before = first;
-            for _ in 1..MANY {
-                before = push(&mut worker, &[if in_a_row { before } else { first }], &mut out);
-            }
-            assert_eq!(sent(&mut out), (1, 0), "{what}: the others wait");
-            let mut pushes = 1;
-            for through in 1..=MANY as u64 {
-                acknowledge(&mut worker, through, &mut out);
-                pushes += sent(&mut out).0;
-            }
-            assert_eq!(pushes, MANY, "{what}: all are sent");
-            assert!(worker.is_idle() && worker.queue.bytes() == 0, "{what}");
-            assert!(worker.queue.looks <= 2 * MANY, "{what}: {} looks at {MANY} operations", worker.queue.looks);
+    fn queue_releases_what_waited_for_an_event_and_nothing_else() {
+        let other = TableId(2);
+        // (what happens, which operations are released: each waits for something of its own)
+        let cases: [(Event, &[u64]); 7] = [
+            (|queue| queue.finished(TicketId(1)), &[11, 12]),
+            (|queue| queue.finished(TicketId(9)), &[]),
+            (|queue| queue.gone(TABLE, Some(8)), &[13]),
+            (|queue| queue.gone(TABLE, None), &[13, 14]),
+            (|queue| queue.reached(TABLE, 4), &[15]),
+            (|queue| queue.may_push(TABLE), &[17]),
+            (|queue| [TableId(0), TableId(2)].into_iter().for_each(|table| queue.may_push(table)), &[]),
+        ];
+        for (index, (happens, released)) in cases.into_iter().enumerate() {
+            let mut queue = Queue::default();
+            queue.put(push(11), WaitsFor::Ticket(TicketId(1)));
+            queue.put(push(12), WaitsFor::Ticket(TicketId(1)));
+            queue.put(pull(13), WaitsFor::Bandwidth(7));
+            queue.put(pull(14), WaitsFor::Bandwidth(8));
+            queue.put(push(15), WaitsFor::Delay(4));
+            queue.put(push(16), WaitsFor::Delay(5));
+            queue.put(push(17), WaitsFor::Frontier);
+            queue.gone(other, None);
+            queue.reached(other, u64::MAX);
+            assert!(!queue.has_ready(), "another table is no reason");
+            happens(&mut queue);
+            assert_eq!(
+                (queue.has_ready(), ready(&mut queue)),
+                (!released.is_empty(), released.to_vec()),
+                "case {index}"
+            );
         }
     }
 
     #[test]
-    fn a_read_follows_own_pushes_that_wait_and_no_later_ones() {
-        let mut worker = worker(Consistency::slack(0));
-        let mut out = Outbox::new();
-        let first = push(&mut worker, &[], &mut out);
-        let second = push(&mut worker, &[first], &mut out);
-        pull(&mut worker, &mut out);
-        push(&mut worker, &[second], &mut out);
-        pull(&mut worker, &mut out);
-        assert_eq!(sent(&mut out), (1, 0));
-        acknowledge(&mut worker, 1, &mut out);
-        assert_eq!(sent(&mut out), (1, 1), "the second push, and the read behind it");
-        acknowledge(&mut worker, 2, &mut out);
-        assert_eq!(sent(&mut out), (1, 1));
-        assert_eq!(worker.queue.looks, 4);
+    fn queue_keeps_reads_behind_the_pushes_that_were_asked_for_before_them() {
+        let mut queue = Queue::default();
+        queue.put(push(1), WaitsFor::Ticket(TicketId(100)));
+        queue.put(push(2), WaitsFor::Ticket(TicketId(101)));
+        queue.put(pull(3), WaitsFor::OwnPushes);
+        queue.put(push(4), WaitsFor::Ticket(TicketId(102)));
+        queue.put(pull(5), WaitsFor::OwnPushes);
+        let before = [1, 2, 3, 4, 5].map(|ticket| queue.has_push_before(TABLE, TicketId(ticket)));
+        assert_eq!(before, [false, true, true, true, true]);
+        // (the ticket that is finished, which operation starts, which reads that releases)
+        for (finished, starts, released) in [(101, 2, vec![]), (100, 1, vec![3]), (102, 4, vec![5])] {
+            queue.finished(TicketId(finished));
+            assert_eq!(ready(&mut queue), [starts]);
+            queue.started(TABLE, TicketId(starts));
+            assert_eq!(ready(&mut queue), released, "after {starts} has started");
+        }
+        assert!(queue.is_empty() && queue.bytes() == 0);
+    }
+
+    #[test]
+    fn queue_counts_the_bytes_of_operations_that_wait() {
+        let mut queue = Queue::default();
+        queue.put(push(1), WaitsFor::Frontier);
+        queue.put(pull(2), WaitsFor::OwnPushes);
+        assert_eq!(queue.bytes(), 8 + 2 * PART_COST);
+        queue.may_push(TABLE);
+        assert!(queue.take_ready().is_some_and(|queued| queued.cost() == 8 + PART_COST));
+        assert_eq!((queue.bytes(), queue.is_empty()), (PART_COST, false));
     }
 }
