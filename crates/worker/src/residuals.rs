@@ -4,11 +4,11 @@
 //! earlier clocks is encoded, and none of later ones. Before a worker leaves, they are pushed
 //! without a codec.
 
-use super::{Batch, Op, Values, Worker};
+use crate::{Batch, Values};
 use codec::ResidualRun;
 use shard::ResidualRows;
-use types::{Clock, NumberType, Placement, Position, TableId, TableSpec, Time, WorkerId};
-use wire::{Control, Keys, Outbox, Payload};
+use types::{Clock, NumberType, Placement, Position, TableSpec, WorkerId};
+use wire::{Control, Keys, Payload};
 
 /// What one worker had still to send when it came to the clock of a checkpoint.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,12 +22,19 @@ pub struct SavedResiduals {
 }
 
 /// The checkpoint that a worker was last asked for, and how far its residuals are with it.
+#[derive(Debug, Default)]
 pub(crate) struct CheckpointRequest {
+    asked: Option<AskedCheckpoint>,
+}
+
+#[derive(Debug)]
+struct AskedCheckpoint {
     number: u64,
     clock: Clock,
     state: ResidualState,
 }
 
+#[derive(Debug)]
 enum ResidualState {
     /// It has not come to the clock.
     Awaited,
@@ -39,87 +46,62 @@ enum ResidualState {
     Copied(Option<Box<SavedResiduals>>),
 }
 
-impl Worker {
-    /// A checkpoint is wanted. What is known of it is said, each time.
-    pub(crate) fn save_residuals(&mut self, number: u64, clock: Clock, out: &mut Outbox) {
-        if self.checkpoint.as_ref().is_none_or(|asked| asked.number < number) {
-            self.checkpoint = Some(CheckpointRequest { number, clock, state: ResidualState::Awaited });
-        }
-        if !self.look_at_checkpoint(out) {
-            self.say_residuals(out);
+impl CheckpointRequest {
+    /// A checkpoint of this number is to hold the residuals as of this clock.
+    pub fn want(&mut self, number: u64, clock: Clock) {
+        if self.asked.as_ref().is_none_or(|asked| asked.number < number) {
+            self.asked = Some(AskedCheckpoint { number, clock, state: ResidualState::Awaited });
         }
     }
 
-    /// Whether it has come to the clock of a checkpoint just now.
-    pub(crate) fn look_at_checkpoint(&mut self, out: &mut Outbox) -> bool {
-        let (now, worker) = (self.clock, self.id);
-        let Some(asked) = &mut self.checkpoint else { return false };
-        if now < asked.clock || !matches!(asked.state, ResidualState::Awaited) {
-            return false;
-        }
-        let tables = self.tables.values().filter(|table| table.spec.is_checkpointed());
-        let residuals = tables.filter_map(|table| {
-            let runs = table
-                .push_codec
-                .residuals()
-                .into_iter()
-                .map(|ResidualRun { first: Position(first), values }| (first, values));
-            let runs: Vec<_> = runs.filter(|(_, values)| values.iter().any(|value| *value != 0.0)).collect();
-            let rows = ResidualRows { width: table.spec.width, runs };
-            (!rows.runs.is_empty()).then(|| (table.spec.name.clone(), rows))
-        });
-        let tables: Vec<(String, ResidualRows)> = residuals.collect();
-        asked.state = match (tables.is_empty(), now == asked.clock) {
+    /// Whether a worker at this clock is to copy its residuals now.
+    pub fn is_due(&self, clock: Clock) -> bool {
+        let due = |asked: &AskedCheckpoint| clock >= asked.clock && matches!(asked.state, ResidualState::Awaited);
+        self.asked.as_ref().is_some_and(due)
+    }
+
+    /// Keeps the residuals of a worker that [`is_due`](Self::is_due), if it is at the checkpoint's
+    /// clock and not past it.
+    pub fn keep(&mut self, clock: Clock, worker: WorkerId, tables: Vec<(String, ResidualRows)>) {
+        let Some(asked) = &mut self.asked else { return };
+        asked.state = match (tables.is_empty(), clock == asked.clock) {
             (true, _) => ResidualState::Nothing,
             (false, false) => ResidualState::Passed,
             (false, true) => {
                 ResidualState::Copied(Some(Box::new(SavedResiduals { checkpoint: asked.number, worker, tables })))
             }
         };
-        self.say_residuals(out);
-        true
     }
 
-    fn say_residuals(&self, out: &mut Outbox) {
-        let Some(CheckpointRequest { number, state, .. }) = &self.checkpoint else { return };
+    /// What the coordinator is to hear of it from a worker at this clock, if anything.
+    pub fn report(&self, clock: Clock) -> Option<Control> {
+        let AskedCheckpoint { number, state, .. } = self.asked.as_ref()?;
         match state {
             // The driver of the worker says it, when it is written.
-            ResidualState::Awaited | ResidualState::Copied(_) => {}
-            ResidualState::Nothing => self.control(Control::ResidualsWritten { number: *number, entry: None }, out),
-            ResidualState::Passed => self.control(Control::Passed { number: *number, clock: self.clock }, out),
+            ResidualState::Awaited | ResidualState::Copied(_) => None,
+            ResidualState::Nothing => Some(Control::ResidualsWritten { number: *number, entry: None }),
+            ResidualState::Passed => Some(Control::Passed { number: *number, clock }),
         }
     }
 
-    /// Pushes what its codecs have still to send, and encodes nothing from then on. Returns whether
-    /// there was anything: then the clock is to be ended, so that a mean counts this worker. Call
-    /// it when [idle](Worker::is_idle), before the worker [leaves](Worker::leave).
-    pub fn flush_residuals(&mut self, now: Time, out: &mut Outbox) -> bool {
-        let stopped =
-            self.tables.iter_mut().filter_map(|(id, table)| Some((*id, batch(&table.spec, &table.push_codec.stop())?)));
-        let residuals: Vec<(TableId, Batch)> = stopped.collect();
-        let pays = !residuals.is_empty();
-        for (table, batch) in residuals {
-            // It fits: codecs keep residuals of the table's rows alone.
-            if let Ok(ticket) = self.submit(now, table, Op::Push { batch }, None, &[], out) {
-                // If a shard refuses it, closing the session reports it.
-                self.detach(ticket);
-            }
-        }
-        pays
-    }
-
-    /// The residuals at the clock of a checkpoint, once. The driver of the worker writes it, and
-    /// says so.
-    pub fn take_residuals(&mut self) -> Option<SavedResiduals> {
-        match &mut self.checkpoint.as_mut()?.state {
+    /// The residuals, once.
+    pub fn take(&mut self) -> Option<SavedResiduals> {
+        match &mut self.asked.as_mut()?.state {
             ResidualState::Copied(residuals) => residuals.take().map(|residuals| *residuals),
             ResidualState::Awaited | ResidualState::Nothing | ResidualState::Passed => None,
         }
     }
 }
 
+/// Residuals of one table as a checkpoint holds them; `None` if there are none.
+pub(crate) fn residual_rows(spec: &TableSpec, residuals: Vec<ResidualRun>) -> Option<ResidualRows> {
+    let runs = residuals.into_iter().map(|ResidualRun { first: Position(first), values }| (first, values));
+    let runs: Vec<_> = runs.filter(|(_, values)| values.iter().any(|value| *value != 0.0)).collect();
+    (!runs.is_empty()).then_some(ResidualRows { width: spec.width, runs })
+}
+
 /// A push of the residuals; none if there are none. A row may be in more than one run.
-fn batch(spec: &TableSpec, residuals: &[ResidualRun]) -> Option<Batch> {
+pub(crate) fn batch(spec: &TableSpec, residuals: &[ResidualRun]) -> Option<Batch> {
     let width = spec.width as usize;
     let rows = residuals.iter().flat_map(|run| (run.first.0..).zip(run.values.chunks_exact(width)));
     let mut rows: Vec<(u64, &[f32])> = rows.filter(|(_, row)| row.iter().any(|value| *value != 0.0)).collect();
@@ -143,4 +125,81 @@ fn batch(spec: &TableSpec, residuals: &[ResidualRun]) -> Option<Batch> {
     };
     let values = Values { number: NumberType::F32, bytes: Payload::new(values) };
     Some(Batch { keys, values, examples: 0, lease: None })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rows() -> Vec<(String, ResidualRows)> {
+        vec![("t".into(), ResidualRows { width: 1, runs: vec![(3, vec![0.5])] })]
+    }
+
+    fn run(first: u64, values: &[f32]) -> ResidualRun {
+        ResidualRun { first: Position(first), values: values.to_vec() }
+    }
+
+    #[test]
+    fn checkpoint_request_keeps_the_residuals_of_its_clock_and_no_other() {
+        let nothing = Control::ResidualsWritten { number: 2, entry: None };
+        let passed = Control::Passed { number: 2, clock: Clock(8) };
+        // (the worker's clock, its residuals, what is reported, whether they are kept)
+        for (clock, tables, report, kept) in [
+            (7, rows(), None, true),
+            (7, Vec::new(), Some(nothing.clone()), false),
+            (8, Vec::new(), Some(nothing), false),
+            (8, rows(), Some(passed), false),
+        ] {
+            let mut request = CheckpointRequest::default();
+            request.want(2, Clock(7));
+            assert!(!request.is_due(Clock(6)) && request.is_due(Clock(clock)));
+            request.keep(Clock(clock), WorkerId(4), tables.clone());
+            assert!(!request.is_due(Clock(clock)), "once");
+            assert_eq!(request.report(Clock(clock)), report, "at clock {clock}");
+            let saved = SavedResiduals { checkpoint: 2, worker: WorkerId(4), tables };
+            assert_eq!([request.take(), request.take()], [kept.then_some(saved), None], "at clock {clock}");
+        }
+    }
+
+    #[test]
+    fn checkpoint_request_is_replaced_by_a_later_one_alone() {
+        let mut request = CheckpointRequest::default();
+        assert!(!request.is_due(Clock(9)) && request.report(Clock(9)).is_none() && request.take().is_none());
+        request.want(2, Clock(7));
+        request.keep(Clock(7), WorkerId(4), rows());
+        for number in [1, 2] {
+            request.want(number, Clock(9));
+            assert!(!request.is_due(Clock(9)), "{number} was asked before");
+        }
+        request.want(3, Clock(9));
+        assert!(request.is_due(Clock(9)) && request.take().is_none());
+    }
+
+    #[test]
+    fn residual_rows_leave_out_runs_of_zeros() {
+        let spec = TableSpec::dense("t", 9, 1);
+        assert_eq!(residual_rows(&spec, vec![run(3, &[0.0, 0.0])]), None);
+        let rows = residual_rows(&spec, vec![run(3, &[0.0, 0.0]), run(7, &[0.0, 2.0])]);
+        assert_eq!(rows, Some(ResidualRows { width: 1, runs: vec![(7, vec![0.0, 2.0])] }));
+    }
+
+    #[test]
+    fn residual_batch_adds_up_runs_that_name_a_row_twice() {
+        let spec = TableSpec::dense("t", 9, 2);
+        // (the runs, the positions that are pushed, their values)
+        let cases: [(Vec<ResidualRun>, &[u64], &[f32]); 3] = [
+            (vec![run(4, &[0.0; 4])], &[], &[]),
+            (vec![run(4, &[1.0, 2.0, 3.0, 4.0]), run(5, &[0.5, 0.5])], &[4, 5], &[1.0, 2.0, 3.5, 4.5]),
+            (vec![run(8, &[1.0, 1.0]), run(2, &[7.0, 0.0])], &[2, 8], &[7.0, 0.0, 1.0, 1.0]),
+        ];
+        for (runs, positions, values) in cases {
+            let batch = batch(&spec, &runs);
+            let pushed: Vec<u64> = batch
+                .iter()
+                .flat_map(|batch| (0..batch.keys.len()).map(|index| batch.keys.position(index).0))
+                .collect();
+            assert_eq!(pushed, positions);
+            assert_eq!(batch.as_ref().and_then(|batch| batch.values.bytes.numbers::<f32>()).unwrap_or(&[]), values);
+        }
+    }
 }

@@ -4,9 +4,11 @@
 
 mod active;
 mod calls;
+mod leases;
 mod push;
 mod read;
 mod receive;
+mod residuals;
 mod row_state;
 mod send;
 mod submit;
@@ -116,8 +118,7 @@ pub struct Worker {
     pub(crate) link: Link,
     pub(crate) counts: WorkerCounts,
     pub(crate) leases: DataLeases,
-    /// The checkpoint that it was last asked for.
-    pub(crate) checkpoint: Option<CheckpointRequest>,
+    pub(crate) checkpoint: CheckpointRequest,
 }
 
 impl Worker {
@@ -142,7 +143,7 @@ impl Worker {
             link: Link::default(),
             counts: WorkerCounts::default(),
             leases: DataLeases::default(),
-            checkpoint: None,
+            checkpoint: CheckpointRequest::default(),
         }
     }
 

@@ -1,230 +1,157 @@
 use super::*;
-use crate::Op;
-use crate::testing::{self, TABLE, ones, worker_with_table};
-use types::{Bandwidth, NodeId, Span, TableSpec};
-use wire::{Frame, Message, Push, Refusal, Refused};
+use types::Span;
 
+const TABLE: TableId = TableId(1);
 const WORK: WorkReport = WorkReport { examples: 1, busy: Span(1) };
 
 fn lease(number: u64) -> LeaseId {
     LeaseId { set: 0, number }
 }
 
-struct Fixture {
-    worker: Worker,
-    out: Outbox,
+fn terms() -> LeaseTerms {
+    LeaseTerms { ranges: 9, epochs: 1, shuffle: None, per_clock: 1, fingerprint: 0, input: String::new() }
 }
 
-impl Fixture {
-    /// A worker with a table of two shards that was granted leases 3 and 4.
-    fn new() -> Self {
-        let worker = worker_with_table(TableSpec::dense("t", 100_000, 1), 2);
-        let mut fixture = Self { worker, out: Outbox::new() };
-        let (epochs, shuffle, per_clock, fingerprint) = (1, None, 1, 0);
-        let terms = LeaseTerms { ranges: 9, epochs, shuffle, per_clock, fingerprint, input: String::new() };
-        fixture.worker.open_leases("train", terms, &mut fixture.out);
-        fixture.hear(Control::LeasesOpened { name: "train".into(), set: Ok(0) });
-        fixture.worker.ask_leases(0, 2, &mut fixture.out);
-        fixture.hear(Control::Leased { set: 0, number: 1, leases: vec![3, 4], share: 1 });
-        assert_eq!(fixture.worker.take_leases(0), Some(LeaseGrant { leases: vec![3, 4], share: 1 }));
-        fixture.said();
-        fixture
+/// Data set 0, open, with leases 3 and 4.
+fn leases() -> DataLeases {
+    let mut leases = DataLeases::default();
+    leases.open("train", terms());
+    leases.answer_open("train".into(), Ok(0));
+    leases.ask(0, 2);
+    leases.granted(0, 1, vec![3, 4], 6);
+    leases.take(0, Clock(0));
+    leases
+}
+
+fn commit(number: u64, clock: u64) -> Control {
+    Control::CommitLease { set: 0, lease: number, clock: Clock(clock), examples: 1, busy: Span(1) }
+}
+
+/// The same rows to both shards of the table. Returns the part and the examples of each.
+fn push(leases: &mut DataLeases, number: u64, shards: [usize; 2], examples: u64) -> Vec<(u64, u64)> {
+    let by_shard = shards.map(|parts| vec![0..1; parts]).to_vec();
+    let parts = leases.number_parts(lease(number), TABLE, by_shard, examples);
+    parts.into_iter().map(|part| (part.id.part, part.examples)).collect()
+}
+
+#[test]
+fn data_leases_are_asked_for_once_until_the_question_is_answered() {
+    let mut leases = leases();
+    assert_eq!(leases.ask(7, 1), None, "no such data set");
+    let asked = Control::AskLeases { set: 0, number: 2, wanted: 5 };
+    assert_eq!([leases.ask(0, 5), leases.ask(0, 5)], [Some(asked.clone()), None]);
+    assert!(leases.unanswered().contains(&asked));
+    // (the number of the question that is answered, what is granted, what that brings)
+    let grant = |leases: &[u64]| Some(LeaseGrant { leases: leases.to_vec(), share: 8 });
+    for (number, granted, brings) in
+        [(1, vec![8], None), (2, vec![3, 4], None), (2, vec![3, 8], grant(&[8])), (2, vec![9], None)]
+    {
+        leases.granted(0, number, granted, 8);
+        assert_eq!(leases.has_answer(0, Clock(0)), brings.is_some());
+        assert_eq!(leases.take(0, Clock(0)), brings);
     }
+    assert_eq!((leases.take(0, Clock(0)), leases.unanswered()), (None, vec![Control::Learning { set: 0 }]));
+}
 
-    fn hear(&mut self, control: Control) {
-        testing::hear(&mut self.worker, control, &mut self.out);
+#[test]
+fn data_leases_number_parts_by_the_lease_alone_and_send_examples_along() {
+    let mut leases = leases();
+    // (lease, parts for each shard, examples, the part and the examples of each)
+    for (number, shards, examples, expected) in [
+        (3, [1, 2], 10, vec![(0, 10), (0, 10), (1, 0)]),
+        (3, [1, 0], 5, vec![(1, 5)]),
+        (4, [1, 1], 7, vec![(0, 7), (0, 7)]),
+        (3, [0, 1], 1, vec![(2, 6)]),
+    ] {
+        assert_eq!(push(&mut leases, number, shards, examples), expected, "lease {number}");
     }
+    let id = LeasedPart { set: 0, lease: 3, part: 2 };
+    let last = LastPart { table: TABLE, shard: 0, id, examples: 1 };
+    assert_eq!(leases.done(lease(3), Clock(2), WORK), [last], "an example that shard 0 was not told of");
+    assert_eq!(leases.done(lease(4), Clock(2), WORK), []);
+}
 
-    /// Both leases are done, and that is known.
-    fn commit_all(&mut self) {
-        for number in [3, 4] {
-            self.worker.commit_lease(Time(0), lease(number), WORK, &mut self.out).expect("held");
-            self.hear(Control::LeaseCommitted { set: 0, lease: number, problem: None });
-        }
+#[test]
+fn data_leases_are_committed_when_every_push_of_theirs_is_finished() {
+    let mut leases = leases();
+    push(&mut leases, 3, [1, 1], 1);
+    push(&mut leases, 4, [1, 1], 1);
+    assert_eq!(leases.check(lease(5)), Err(TableFailure::NotLeased { lease: 5 }), "not held");
+    for number in [3, 4] {
+        assert_eq!(leases.check(lease(number)), Ok(()));
+        leases.done(lease(number), Clock(2), WORK);
+        assert_eq!(leases.check(lease(number)), Err(TableFailure::NotLeased { lease: number }), "it is done");
     }
-
-    fn acknowledge(&mut self, shard: u32, through: u64) {
-        self.acknowledge_all_but(shard, through, Vec::new());
+    assert_eq!((leases.take_commits(), leases.uncommitted(0), leases.uncommitted(1)), (vec![], 2, 0));
+    // A part that another worker had pushed, and was ahead.
+    leases.held_already(lease(4), Clock(7));
+    for (number, clock) in [(3, 2), (4, 7)] {
+        leases.committed(lease(number), None);
+        assert!(!leases.is_idle(), "what was not said is not answered");
+        leases.finished(lease(number));
+        assert_eq!([leases.take_commits(), leases.take_commits()], [vec![commit(number, clock)], vec![]]);
+        assert!(leases.unanswered().contains(&commit(number, clock)), "said again until it is answered");
+        leases.committed(lease(number), Some("late".into()));
     }
+    assert_eq!((leases.is_idle(), leases.take_problems(), leases.unanswered()), (true, vec!["late".into(); 2], vec![]));
+}
 
-    fn acknowledge_all_but(&mut self, shard: u32, through: u64, refused: Vec<Refused>) {
-        testing::acknowledge(&mut self.worker, Time(0), shard, through, refused, &mut self.out);
+#[test]
+fn data_leases_follow_other_workers_only_while_there_is_nothing_to_do() {
+    let mut leases = leases();
+    leases.ask(0, 1);
+    let on = vec![WorkerId(5)];
+    assert_eq!(leases.awaited(0, 2, Clock(4), on.clone()), Some(Notice::Leases { on }));
+    assert_eq!(leases.awaited(0, 1, Clock(9), Vec::new()), None, "an old answer");
+    assert_eq!(leases.follows(), None, "it holds leases");
+    for number in [3, 4] {
+        leases.done(lease(number), Clock(0), WORK);
+        leases.take_commits();
+        leases.committed(lease(number), None);
     }
-
-    fn push(&mut self, lease: LeaseId, rows: Range<u64>, examples: u64, after: &[TicketId]) -> TicketId {
-        let batch = Batch { lease: Some(lease), ..ones(Keys::run(rows), 1, examples) };
-        self.worker.submit(Time(0), TABLE, Op::Push { batch }, None, after, &mut self.out).expect("fits")
-    }
-
-    fn said(&mut self) -> Vec<Message> {
-        self.out.drain().map(|frame| frame.message).collect()
-    }
-
-    /// Of each push that is sent: shard, lease, part and examples.
-    fn leased_parts(&mut self) -> Vec<(u32, u64, u64, u64)> {
-        let name = |frame: Frame| match frame.message {
-            Message::Push(Push { shard, writes, .. }) => {
-                let LeasedPart { lease, part, .. } = writes.lease()?;
-                Some((shard.0, lease, part, frame.head.examples))
-            }
-            _ => None,
-        };
-        self.out.drain().filter_map(name).collect()
+    assert_eq!(leases.follows(), None, "the clock that it was done in is the program's to end");
+    leases.clock_ended();
+    assert_eq!(leases.follows(), Some(Clock(4)));
+    leases.over(0, 2, Clock(6));
+    assert_eq!(leases.follows(), Some(Clock(6)));
+    // (the worker's clock, whether it hears that all is over)
+    for (clock, hears) in [(5, false), (6, true)] {
+        assert_eq!(leases.has_answer(0, Clock(clock)), hears);
+        assert_eq!(leases.take(0, Clock(clock)).map(|grant| grant.is_over()), hears.then_some(true));
     }
 }
 
-fn commits(said: &[Message]) -> Vec<u64> {
-    let lease = |message: &Message| match message {
-        Message::Control(Control::CommitLease { lease, .. }) => Some(*lease),
-        _ => None,
-    };
-    said.iter().filter_map(lease).collect()
+#[test]
+fn data_leases_that_are_ended_are_given_back_and_not_granted_again() {
+    let mut leases = leases();
+    assert_eq!(leases.end(7), None, "no such data set");
+    leases.ask(0, 1);
+    assert!(leases.end(0) == Some(Control::EndLeases { set: 0 }) && leases.is_ended(0));
+    leases.granted(0, 2, vec![5], 6);
+    assert_eq!((leases.take(0, Clock(0)), leases.learning().count()), (None, 0));
+    let again = [Control::EndLeases { set: 0 }, Control::AskLeases { set: 0, number: 2, wanted: 1 }];
+    assert_eq!(leases.unanswered(), again, "the end comes before the question");
+    leases.ended_by_all(0, 2, Clock(3));
+    assert_eq!(leases.take(0, Clock(3)).map(|grant| grant.is_over()), Some(true));
 }
 
 #[test]
-fn a_lease_is_committed_when_everything_pushed_of_it_is_acknowledged() {
-    let mut fixture = Fixture::new();
-    fixture.push(lease(3), 49_999..50_001, 1, &[]);
-    fixture.worker.commit_lease(Time(0), lease(3), WORK, &mut fixture.out).expect("held");
-    assert_eq!(commits(&fixture.said()), []);
-    fixture.acknowledge(0, 1);
-    assert_eq!(commits(&fixture.said()), [], "one part is not");
-    fixture.acknowledge(1, 1);
-    assert_eq!(commits(&fixture.said()), [3]);
-    assert!(!fixture.worker.is_idle(), "nobody has said that it is committed");
-    fixture.worker.reconnected(Time(0), NodeId::Coordinator, &mut fixture.out);
-    assert_eq!(commits(&fixture.said()), [3], "so it is said again");
-    fixture.hear(Control::LeaseCommitted { set: 0, lease: 3, problem: None });
-    assert!(fixture.worker.is_idle());
-    let late = fixture.worker.commit_lease(Time(0), lease(3), WORK, &mut fixture.out);
-    assert_eq!(late, Err(TableFailure::NotLeased { lease: 3 }));
-}
-
-/// The worker that pushed it first was ahead: the lease is done when its last part counts, not when
-/// this worker is through.
-#[test]
-fn lease_whose_parts_are_held_already_is_done_in_the_clock_in_which_they_count() {
-    let mut fixture = Fixture::new();
-    fixture.push(lease(3), 0..1, 1, &[]);
-    fixture.worker.commit_lease(Time(0), lease(3), WORK, &mut fixture.out).expect("held");
-    fixture.acknowledge(1, 1);
-    let held = Refused { number: 1, refusal: Refusal::AlreadyHeld { clock: Clock(7) } };
-    fixture.acknowledge_all_but(0, 1, vec![held]);
-    let clock = |message: Message| match message {
-        Message::Control(Control::CommitLease { clock, .. }) => Some(clock),
-        _ => None,
-    };
-    assert_eq!(fixture.said().into_iter().filter_map(clock).collect::<Vec<_>>(), [Clock(7)]);
+fn data_leases_that_another_worker_ended_stay_held() {
+    let mut leases = leases();
+    assert!(!leases.is_ended(0));
+    leases.ended_by_another(0);
+    assert!(leases.is_ended(0) && leases.check(lease(3)).is_ok());
 }
 
 #[test]
-fn leased_parts_are_numbered_as_pushes_are_asked_for_and_take_examples_along() {
-    let mut fixture = Fixture::new();
-    let first = fixture.push(lease(3), 0..2, 10, &[]);
-    let second = fixture.push(lease(3), 0..1, 7, &[first]);
-    fixture.push(lease(3), 60_000..60_001, 5, &[]);
-    assert_eq!(fixture.leased_parts(), [(0, 3, 0, 10), (1, 3, 0, 22)], "the second waits, and has its number");
-    fixture.push(lease(4), 0..1, 1, &[]);
-    assert_eq!(fixture.leased_parts(), [(0, 4, 0, 1)], "another lease counts from 0");
-    fixture.acknowledge(0, 1);
-    assert_eq!(fixture.leased_parts(), [(0, 3, 1, 7)]);
-    assert!(fixture.worker.is_finished(first) && !fixture.worker.is_finished(second));
-    fixture.worker.commit_lease(Time(0), lease(3), WORK, &mut fixture.out).expect("held");
-    assert_eq!(fixture.leased_parts(), [(0, 3, 2, 5)], "no part of the last was for shard 0");
-    fixture.worker.commit_lease(Time(0), lease(4), WORK, &mut fixture.out).expect("held");
-    assert_eq!(fixture.leased_parts(), [(1, 4, 0, 1)]);
-}
-
-#[test]
-fn how_a_push_is_cut_does_not_depend_on_how_much_may_be_sent() {
-    let mut fixture = Fixture::new();
-    fixture.push(lease(3), 0..40_000, 1, &[]);
-    let free = fixture.leased_parts();
-    fixture.worker.limit(Time(0), Some(Bandwidth::from_bytes_per_second(1 << 40)), &mut fixture.out);
-    fixture.push(lease(4), 0..40_000, 1, &[]);
-    fixture.worker.tick(Time(1_000_000_000), &mut fixture.out);
-    assert_eq!(free.len(), fixture.leased_parts().len());
-}
-
-#[test]
-fn an_answer_that_names_what_is_known_brings_what_is_not() {
-    let mut fixture = Fixture::new();
-    fixture.worker.ask_leases(0, 2, &mut fixture.out);
-    fixture.hear(Control::Leased { set: 0, number: 1, leases: vec![3, 4], share: 1 });
-    fixture.hear(Control::Leased { set: 0, number: 2, leases: vec![3, 4], share: 1 });
-    assert_eq!(fixture.worker.take_leases(0), None, "nothing of that is new");
-    fixture.worker.commit_lease(Time(0), lease(3), WORK, &mut fixture.out).expect("held");
-    fixture.hear(Control::LeaseCommitted { set: 0, lease: 3, problem: None });
-    // Said before the commit arrived.
-    fixture.hear(Control::Leased { set: 0, number: 2, leases: vec![3, 4, 8], share: 6 });
-    assert_eq!(fixture.worker.take_leases(0), Some(LeaseGrant { leases: vec![8], share: 6 }));
-}
-
-#[test]
-fn a_program_that_is_late_to_end_its_last_clock_ends_no_other_in_its_place() {
-    let mut fixture = Fixture::new();
-    fixture.worker.ask_leases(0, 2, &mut fixture.out);
-    fixture.commit_all();
-    // Everybody else goes to clock 1, and stays there.
-    fixture.hear(Control::LeasesOver { set: 0, number: 2, clock: Clock(1) });
-    fixture.worker.end_clock(Time(0), &mut fixture.out);
-    assert_eq!(fixture.worker.clock(), Clock(1));
-    assert!(fixture.worker.take_leases(0).is_some_and(|grant| grant.is_over()));
-}
-
-#[test]
-fn a_program_that_ends_no_clock_is_brought_to_where_everybody_is_when_it_looks_for_more() {
-    let mut fixture = Fixture::new();
-    fixture.worker.ask_leases(0, 2, &mut fixture.out);
-    fixture.commit_all();
-    fixture.hear(Control::LeasesOver { set: 0, number: 2, clock: Clock(1) });
-    assert_eq!(fixture.worker.take_leases(0), None);
-    fixture.worker.tick(Time(1), &mut fixture.out);
-    assert!(fixture.worker.take_leases(0).is_some_and(|grant| grant.is_over()));
-}
-
-#[test]
-fn who_waits_for_leases_ends_clocks_as_the_others_do_and_nobody_else() {
-    let mut fixture = Fixture::new();
-    fixture.worker.ask_leases(0, 2, &mut fixture.out);
-    let awaited = |clock| Control::LeasesAwaited { set: 0, number: 2, clock: Clock(clock), on: Vec::new() };
-    fixture.hear(awaited(5));
-    assert_eq!(fixture.worker.clock(), Clock(0), "it has leases to learn from");
-    fixture.commit_all();
-    fixture.hear(awaited(5));
-    assert_eq!(fixture.worker.clock(), Clock(0), "the clock that it was done in is the program's to end");
-    fixture.worker.end_clock(Time(0), &mut fixture.out);
-    assert_eq!(fixture.worker.clock(), Clock(5));
-    fixture.hear(awaited(7));
-    assert_eq!(fixture.worker.clock(), Clock(7));
-    fixture.hear(Control::LeasesOver { set: 0, number: 2, clock: Clock(9) });
-    assert_eq!(fixture.worker.clock(), Clock(9));
-    assert!(fixture.worker.take_leases(0).is_some_and(|grant| grant.is_over()));
-}
-
-#[test]
-fn whoever_ends_a_data_set_takes_no_more_and_hears_when_all_have() {
-    let mut fixture = Fixture::new();
-    assert!(!fixture.worker.leases_ended(0));
-    // Asked for ahead of time, and answered when it has had enough.
-    fixture.worker.ask_leases(0, 1, &mut fixture.out);
-    fixture.worker.end_leases(0, &mut fixture.out);
-    assert!(fixture.worker.leases_ended(0));
-    assert!(fixture.said().contains(&Message::Control(Control::EndLeases { set: 0 })));
-    fixture.hear(Control::Leased { set: 0, number: 2, leases: vec![3, 4, 5], share: 1 });
-    assert_eq!(fixture.worker.take_leases(0), None);
-    fixture.worker.ask_leases_again(&mut fixture.out);
-    assert!(fixture.said().contains(&Message::Control(Control::EndLeases { set: 0 })), "should that have been missed");
-    fixture.hear(Control::LeasesEnded { set: 0, number: 2, clock: Clock(7) });
-    assert!(fixture.worker.take_leases(0).is_some_and(|grant| grant.is_over()));
-    assert_eq!(fixture.worker.clock(), Clock(7), "where everybody is");
-}
-
-#[test]
-fn whoever_hears_that_another_has_ended_it_may_finish_what_it_holds() {
-    let mut fixture = Fixture::new();
-    fixture.hear(Control::EndLeases { set: 0 });
-    assert!(fixture.worker.leases_ended(0));
-    fixture.worker.commit_lease(Time(0), lease(3), WORK, &mut fixture.out).expect("it is held");
-    assert_eq!(commits(&fixture.said()), [3]);
+fn data_leases_open_a_data_set_that_was_asked_for() {
+    let mut leases = DataLeases::default();
+    leases.answer_open("train".into(), Ok(0));
+    assert_eq!(leases.opened("train"), None, "nobody has asked");
+    let asked = leases.open("train", terms());
+    assert_eq!(leases.unanswered(), [asked]);
+    leases.answer_open("train".into(), Err("other terms".into()));
+    assert_eq!((leases.opened("train"), leases.unanswered()), (Some(&Err("other terms".into())), vec![]));
+    leases.open("train", terms());
+    assert_eq!(leases.opened("train"), None, "asked anew");
 }

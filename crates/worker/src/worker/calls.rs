@@ -48,7 +48,8 @@ impl Worker {
         }
         self.clock = self.clock.next();
         self.look_at_checkpoint(out);
-        self.clock_ended(out);
+        self.leases.clock_ended();
+        self.leases.learning().for_each(|learning| self.control(learning, out));
     }
 
     /// Whether every push, marker and read has been answered, and every lease that is done is

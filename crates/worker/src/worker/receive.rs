@@ -148,7 +148,7 @@ impl Worker {
 
     fn ask_again(&self, out: &mut Outbox) {
         self.asked.unanswered().for_each(|request| self.control(request, out));
-        self.ask_leases_again(out);
+        self.leases.unanswered().into_iter().for_each(|request| self.control(request, out));
     }
 
     /// Time has passed: over a transport that loses messages, sends again what was not answered.

@@ -29,7 +29,7 @@ impl Worker {
         op.check(spec)?;
         let target = op.target(spec, into)?;
         let lease = op.lease();
-        lease.map_or(Ok(()), |lease| self.check_lease(lease))?;
+        lease.map_or(Ok(()), |lease| self.leases.check(lease))?;
         let leased_parts = op.batch().map(|batch| self.number_leased_parts(table, batch)).unwrap_or_default();
         let access = op.access();
         let place = self.tables.get(&table).and_then(|known| self.schedule.submit(table, &known.spec, access));

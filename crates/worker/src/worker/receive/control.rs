@@ -26,14 +26,16 @@ impl Worker {
             Control::Checkpoint { number, clock, .. } => self.save_residuals(number, clock, out),
             Control::BarrierPassed { number } => self.asked.barrier_passed(number),
             Control::BarrierWaiting { on, .. } => self.notices.push(Notice::Barrier { on }),
-            Control::LeasesOpened { name, set } => self.leases_opened(name, set),
-            Control::Leased { set, number, leases, share } => self.leased(set, number, leases, share),
-            Control::LeasesOver { set, number, clock } => self.leases_over(set, number, clock),
-            Control::LeasesEnded { set, number, clock } => self.leases_ended_by_all(set, number, clock),
-            Control::EndLeases { set } => self.leases_ended_by_another(set),
-            Control::LeasesAwaited { set, number, clock, on } => self.leases_awaited(set, number, clock, on),
+            Control::LeasesOpened { name, set } => self.leases.answer_open(name, set),
+            Control::Leased { set, number, leases, share } => self.leases.granted(set, number, leases, share),
+            Control::LeasesOver { set, number, clock } => self.leases.over(set, number, clock),
+            Control::LeasesEnded { set, number, clock } => self.leases.ended_by_all(set, number, clock),
+            Control::EndLeases { set } => self.leases.ended_by_another(set),
+            Control::LeasesAwaited { set, number, clock, on } => {
+                self.notices.extend(self.leases.awaited(set, number, clock, on))
+            }
             Control::LeaseCommitted { set, lease, problem } => {
-                self.lease_committed(LeaseId { set, number: lease }, problem);
+                self.leases.committed(LeaseId { set, number: lease }, problem);
             }
             // To the coordinator, to servers, or to the process that drives the worker.
             Control::Join { .. }
