@@ -9,6 +9,7 @@
 mod batch;
 mod cache;
 mod decode;
+mod identity;
 mod input;
 mod key_lists;
 mod leases;

@@ -1,4 +1,28 @@
-//! The worker's state machine: its fields, the tables it takes part in, barriers and tickets.
+//! One worker: a machine made of parts. Each part owns its state; the machine passes every
+//! operation of the program and every frame through them.
+//!
+//! | part | owns |
+//! | --- | --- |
+//! | [`Identity`] | who the worker is, the plan, and whom it heeds |
+//! | [`CoordinatorRequests`] | tables and barriers that it has asked for |
+//! | [`Tickets`] | tickets that are pending, finished or detached |
+//! | [`Schedule`] | operations that wait, and pushes that are being handed over |
+//! | [`Link`] | the rate and bound of the network link, and what is unacknowledged on it |
+//! | [`DataLeases`] | data leases that it holds, and their commits |
+//! | [`CheckpointRequest`] | the checkpoint that is wanted, and the residuals kept for it |
+//!
+//! and for each table, in [`Table`]:
+//!
+//! | part | owns |
+//! | --- | --- |
+//! | [`ShardStream`] | for each shard: the numbered stream, reads under way, known key lists |
+//! | [`PushCodec`](crate::send::push_codec::PushCodec) | encoders of pushes, and their residuals |
+//! | [`AnswerDecoder`](crate::decode::AnswerDecoder) | undoing the codecs of what is read |
+//! | [`TableCache`](crate::cache::TableCache) | cached rows, and what each is fresh at |
+//!
+//! The ways through the parts are one file each: `submit` (an operation starts or waits), `push`,
+//! `read` with `active` and `row_state`, `send` (bandwidth), `receive`, `leases`, `residuals`, and
+//! `calls` (clocks end, the worker leaves).
 //!
 //! It does no I/O. Time and frames come in as arguments, and frames to send go to an [`Outbox`].
 
@@ -14,6 +38,7 @@ mod send;
 mod submit;
 mod table;
 
+use crate::identity::Identity;
 use crate::leases::DataLeases;
 use crate::requests::CoordinatorRequests;
 use crate::residuals::CheckpointRequest;
@@ -27,8 +52,8 @@ use codec::{Meter, Stopwatch};
 use std::collections::BTreeMap;
 
 use table::Table;
-use types::{Clock, NodeId, Plan, Source, Span, TableId, TableSpec, WorkerId};
-use wire::{Control, Frame, Head, Leader, Message, Outbox};
+use types::{Clock, Plan, Source, Span, TableId, TableSpec, WorkerId};
+use wire::{Control, Frame, Head, Message, Outbox};
 
 /// How a worker behaves.
 #[derive(Clone, Copy, Debug, Default)]
@@ -99,26 +124,24 @@ pub struct CodecUse {
 
 /// One worker: its tables, tickets, streams to shards, caches and data leases.
 pub struct Worker {
-    pub(crate) id: WorkerId,
-    pub(crate) source: Source,
-    pub(crate) plan: Plan,
-    pub(crate) settings: WorkerSettings,
+    identity: Identity,
+    settings: WorkerSettings,
     /// The first clock it takes part in.
-    pub(crate) since: Clock,
-    pub(crate) clock: Clock,
-    pub(crate) tables: BTreeMap<TableId, Table>,
-    /// What was asked of the coordinator.
-    pub(crate) asked: CoordinatorRequests,
-    pub(crate) tickets: Tickets,
-    pub(crate) requests: RequestNumbers,
-    pub(crate) schedule: Schedule,
-    pub(crate) left: bool,
-    pub(crate) leader: Leader,
-    pub(crate) notices: Vec<Notice>,
-    pub(crate) link: Link,
-    pub(crate) counts: WorkerCounts,
-    pub(crate) leases: DataLeases,
-    pub(crate) checkpoint: CheckpointRequest,
+    since: Clock,
+    clock: Clock,
+    /// Whether it has said goodbye, or its run is over.
+    left: bool,
+    tables: BTreeMap<TableId, Table>,
+    asked: CoordinatorRequests,
+    tickets: Tickets,
+    schedule: Schedule,
+    requests: RequestNumbers,
+    link: Link,
+    leases: DataLeases,
+    checkpoint: CheckpointRequest,
+    /// What people have yet to hear.
+    notices: Vec<Notice>,
+    counts: WorkerCounts,
 }
 
 impl Worker {
@@ -126,31 +149,29 @@ impl Worker {
     #[must_use]
     pub fn new(id: WorkerId, source: Source, plan: Plan, settings: WorkerSettings) -> Self {
         Self {
-            id,
-            source,
-            plan,
+            identity: Identity::new(id, source, plan),
             settings,
             since: Clock(0),
             clock: Clock(0),
+            left: false,
             tables: BTreeMap::new(),
             asked: CoordinatorRequests::default(),
             tickets: Tickets::default(),
-            requests: RequestNumbers::default(),
             schedule: Schedule::default(),
-            left: false,
-            leader: Leader::default(),
-            notices: Vec::new(),
+            requests: RequestNumbers::default(),
             link: Link::default(),
-            counts: WorkerCounts::default(),
             leases: DataLeases::default(),
             checkpoint: CheckpointRequest::default(),
+            notices: Vec::new(),
+            counts: WorkerCounts::default(),
         }
     }
 
     /// Takes part from this clock on, with so many barriers passed without it.
     #[must_use]
     pub fn starting(mut self, clock: Clock, barriers: u64) -> Self {
-        (self.since, self.clock) = (clock, clock);
+        self.since = clock;
+        self.clock = clock;
         self.asked = CoordinatorRequests::after_barriers(barriers);
         self
     }
@@ -158,13 +179,13 @@ impl Worker {
     /// The plan it goes by.
     #[must_use]
     pub fn plan(&self) -> &Plan {
-        &self.plan
+        self.identity.plan()
     }
 
     /// Its rank.
     #[must_use]
     pub fn id(&self) -> WorkerId {
-        self.id
+        self.identity.id()
     }
 
     /// Its clock.
@@ -179,15 +200,11 @@ impl Worker {
         &self.counts
     }
 
-    pub(crate) fn head(&self) -> Head {
-        let mut head = Head::plain(NodeId::from(self.id), NodeId::Coordinator);
-        head.plan = self.plan.number;
-        head.source = self.source;
-        head.clock = self.clock;
-        head
+    fn head(&self) -> Head {
+        self.identity.head(self.clock)
     }
 
-    pub(crate) fn control(&self, control: Control, out: &mut Outbox) {
+    fn control(&self, control: Control, out: &mut Outbox) {
         out.send(Frame { head: self.head(), message: Message::Control(control) });
     }
 
@@ -210,16 +227,16 @@ impl Worker {
     }
 
     /// Takes part in a table. Only what the program asked for gets a cache.
-    pub(crate) fn attach(&mut self, id: TableId, spec: TableSpec, asked: bool, out: &mut Outbox) {
+    fn attach(&mut self, id: TableId, spec: TableSpec, asked: bool, out: &mut Outbox) {
         if let Some(table) = self.tables.get_mut(&id) {
             if asked {
                 table.cache.make(&table.spec, table.streams.len());
             }
             return;
         }
-        let placed = self.plan.shards(spec.shape).into_iter();
+        let placed = self.identity.plan().shards(spec.shape).into_iter();
         let streams = placed.map(|placed| ShardStream::new(placed, id, spec.number, self.since)).collect();
-        let mut table = Table::new(spec, streams, self.source, id, self.settings.stopwatch);
+        let mut table = Table::new(spec, streams, self.identity.source(), id, self.settings.stopwatch);
         table.streams.iter_mut().for_each(|stream| stream.set_paced(self.link.is_bounded()));
         if asked {
             table.cache.make(&table.spec, table.streams.len());

@@ -8,7 +8,7 @@ use types::{TableId, Time};
 use wire::{Bits, KeySlice, Keys, Outbox, Pulled, Wants};
 
 impl Worker {
-    pub(crate) fn start_active(&mut self, now: Time, ticket: TicketId, id: TableId, keys: &Keys, out: &mut Outbox) {
+    pub(super) fn start_active(&mut self, now: Time, ticket: TicketId, id: TableId, keys: &Keys, out: &mut Outbox) {
         let reader = self.clock;
         self.start_read(now, ticket, id, out, |table, requests| {
             let rows_per_part = keys.rows_per_part(table.spec.number, table.spec.width);
@@ -27,12 +27,12 @@ impl Worker {
 }
 
 /// Whether an answer has a bit for each key.
-pub(crate) fn is_whole(keys: Option<&KeySlice>, pulled: &Pulled) -> bool {
+pub(super) fn is_whole(keys: Option<&KeySlice>, pulled: &Pulled) -> bool {
     pulled.values.is_empty() && Bits::read(keys.map_or(0, KeySlice::len), pulled.positions.bytes()).is_some()
 }
 
 /// Puts the bits of one part where they belong.
-pub(crate) fn fill(read: &mut PartialRead, keys: &ReadKeys, pulled: &Pulled) {
+pub(super) fn fill(read: &mut PartialRead, keys: &ReadKeys, pulled: &Pulled) {
     let ReadKeys::Straight { keys, row } = keys else { return };
     let bits = Bits::read(keys.len(), pulled.positions.bytes());
     bits.iter().flat_map(Bits::indices).for_each(|index| read.active.set(row + index));

@@ -8,7 +8,7 @@ use types::{NodeId, TableId, TableSpec, Time, UNACKNOWLEDGED_ITEMS};
 use wire::{Control, Outbox, Refusal};
 
 impl Worker {
-    pub(crate) fn known(&self, table: TableId) -> Result<&TableSpec, TableFailure> {
+    pub(super) fn known(&self, table: TableId) -> Result<&TableSpec, TableFailure> {
         if self.left {
             return Err(TableFailure::Left);
         }
@@ -39,7 +39,7 @@ impl Worker {
         self.proceed(now, out);
     }
 
-    pub(crate) fn close_clock(&mut self, now: Time, out: &mut Outbox) {
+    pub(super) fn close_clock(&mut self, now: Time, out: &mut Outbox) {
         let head = self.head();
         for (id, table) in &mut self.tables {
             for stream in &mut table.streams {

@@ -15,7 +15,7 @@ use types::{Combine, Consistency, TableId, TableSpec, Time};
 use wire::{KeySlice, Keys, LeasedPart, Outbox, Payload, Writes};
 
 /// Rows of one shard, as they are to be sent.
-pub(crate) struct PushedPart {
+pub(super) struct PushedPart {
     pub keys: KeySlice,
     pub values: Payload,
     pub formats: Formats,
@@ -29,7 +29,7 @@ pub(crate) struct PushedPart {
 }
 
 impl Worker {
-    pub(crate) fn start_push(
+    pub(super) fn start_push(
         &mut self,
         now: Time,
         ticket: TicketId,
@@ -63,7 +63,7 @@ impl Worker {
     }
 
     /// As [`Worker::parts`], for rows of so many bytes.
-    pub(crate) fn cut(&self, table: TableId, keys: &Keys, row_bytes: usize) -> Vec<Range<usize>> {
+    pub(super) fn cut(&self, table: TableId, keys: &Keys, row_bytes: usize) -> Vec<Range<usize>> {
         let Some(table) = self.tables.get(&table) else { return Vec::new() };
         let number = table.spec.number;
         let mut rows = keys.rows_per_part(number, (row_bytes / number.bytes()) as u32);
@@ -143,7 +143,7 @@ impl Worker {
     }
 
     /// Sends one part of a push to the shard that has its rows.
-    pub(crate) fn send_part_of(
+    pub(super) fn send_part_of(
         &mut self,
         now: Time,
         ticket: TicketId,
@@ -164,7 +164,7 @@ impl Worker {
     /// Sends a part to a shard, or holds it until there is bandwidth. It goes with examples of its
     /// own, or with those that the shard was not told of.
     #[expect(clippy::too_many_arguments, reason = "what is sent, where, and when")]
-    pub(crate) fn send_push(
+    pub(super) fn send_push(
         &mut self,
         now: Time,
         id: TableId,

@@ -14,7 +14,7 @@ use types::{Clock, Combine, Consistency, PositionRange, TableId, TableSpec, Time
 use wire::{Head, Keys, Outbox, Wants};
 
 /// Requests the parts of one read from the streams of a table.
-pub(crate) struct ReadRequests<'a> {
+pub(super) struct ReadRequests<'a> {
     now: Time,
     head: Head,
     ticket: TicketId,
@@ -57,7 +57,7 @@ impl ReadRequests<'_> {
 impl Worker {
     /// Starts a read: `request` requests its parts, and returns what their answers are collected
     /// in.
-    pub(crate) fn start_read(
+    pub(super) fn start_read(
         &mut self,
         now: Time,
         ticket: TicketId,
@@ -74,7 +74,7 @@ impl Worker {
     }
 
     #[expect(clippy::too_many_arguments, reason = "a read is named by its ticket, its rows and where they go")]
-    pub(crate) fn start_pull(
+    pub(super) fn start_pull(
         &mut self,
         now: Time,
         ticket: TicketId,
@@ -102,7 +102,7 @@ impl Worker {
         self.counts.rows_cached += rows_cached as u64;
     }
 
-    pub(crate) fn start_scan(
+    pub(super) fn start_scan(
         &mut self,
         now: Time,
         ticket: TicketId,

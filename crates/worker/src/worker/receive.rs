@@ -18,11 +18,7 @@ impl Worker {
     /// Takes a frame that arrived.
     pub fn handle(&mut self, now: Time, frame: Frame, out: &mut Outbox) {
         let Frame { head, message } = frame;
-        // A shard answers one incarnation of the worker; another ignores it.
-        if head.source != self.source && matches!(head.from, NodeId::Server(_)) {
-            return;
-        }
-        if !self.leader.heeds(&head) {
+        if !self.identity.heeds(&head) {
             return;
         }
         match message {

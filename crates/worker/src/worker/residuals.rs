@@ -25,7 +25,7 @@ impl Worker {
             let rows = residual_rows(&table.spec, table.push_codec.residuals())?;
             Some((table.spec.name.clone(), rows))
         });
-        self.checkpoint.keep(self.clock, self.id, residuals.collect());
+        self.checkpoint.keep(self.clock, self.identity.id(), residuals.collect());
         self.say_residuals(out);
         true
     }

@@ -10,7 +10,7 @@ use types::{TableId, TableSpec, Time};
 use wire::{Keys, Outbox, Payload, Pulled, Wants, Writes};
 
 impl Worker {
-    pub(crate) fn start_set(
+    pub(super) fn start_set(
         &mut self,
         now: Time,
         ticket: TicketId,
@@ -36,7 +36,7 @@ impl Worker {
         }
     }
 
-    pub(crate) fn start_row_state(&mut self, now: Time, ticket: TicketId, id: TableId, keys: &Keys, out: &mut Outbox) {
+    pub(super) fn start_row_state(&mut self, now: Time, ticket: TicketId, id: TableId, keys: &Keys, out: &mut Outbox) {
         let reader = self.clock;
         self.start_read(now, ticket, id, out, |table, requests| {
             let rows_per_part = keys.rows_per_part(table.spec.number, table.spec.width);
@@ -56,7 +56,7 @@ impl Worker {
 
 /// How many bytes a row of an answer takes; 0 where there are none. `None` if the answer names rows
 /// that were not asked for, or its rows are not as wide as those that came before.
-pub(crate) fn row_bytes(spec: &TableSpec, asked: &ReadKeys, before: usize, pulled: &Pulled) -> Option<usize> {
+pub(super) fn row_bytes(spec: &TableSpec, asked: &ReadKeys, before: usize, pulled: &Pulled) -> Option<usize> {
     let positions = pulled.positions.numbers::<u64>()?;
     if let ReadKeys::RowState { keys, .. } = asked {
         let first =

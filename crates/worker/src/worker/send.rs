@@ -46,7 +46,7 @@ impl Worker {
 
     /// Starts operations that wait for nothing any more and sends what may be sent by now, which
     /// may let other operations start.
-    pub(crate) fn proceed(&mut self, now: Time, out: &mut Outbox) {
+    pub(super) fn proceed(&mut self, now: Time, out: &mut Outbox) {
         loop {
             self.start_queued(now, out);
             self.send_paced(now, out);

@@ -80,7 +80,7 @@ impl Worker {
     }
 
     /// A part of a ticket is done, or refused.
-    pub(crate) fn part_done(&mut self, ticket: TicketId, refusal: Option<Refusal>) {
+    pub(super) fn part_done(&mut self, ticket: TicketId, refusal: Option<Refusal>) {
         let closed = self.tickets.part_done(ticket, refusal);
         self.closed(closed);
     }
@@ -97,7 +97,7 @@ impl Worker {
         }
     }
 
-    pub(crate) fn start_queued(&mut self, now: Time, out: &mut Outbox) {
+    pub(super) fn start_queued(&mut self, now: Time, out: &mut Outbox) {
         while let Some(queued) = self.schedule.take_ready() {
             self.start_or_queue(now, queued, out);
         }

@@ -9,13 +9,13 @@ use codec::{Stopwatch, TableCodecs};
 use types::{Clock, Combine, Source, TableId, TableSpec};
 
 /// One table that the worker takes part in.
-pub(crate) struct Table {
-    pub spec: TableSpec,
-    pub streams: Vec<ShardStream>,
-    pub cache: TableCache,
+pub(super) struct Table {
+    pub(super) spec: TableSpec,
+    pub(super) streams: Vec<ShardStream>,
+    pub(super) cache: TableCache,
     /// What encodes pushes.
-    pub push_codec: PushCodec,
-    pub decoder: AnswerDecoder,
+    pub(super) push_codec: PushCodec,
+    pub(super) decoder: AnswerDecoder,
 }
 
 impl Table {

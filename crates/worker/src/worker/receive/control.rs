@@ -76,11 +76,10 @@ impl Worker {
 
     /// Goes by another plan, unless it is an old one.
     fn adopt(&mut self, now: Time, plan: Plan, enacted: bool, out: &mut Outbox) {
-        if plan.number > self.plan.number {
-            self.plan = plan;
+        if self.identity.adopt(plan) {
             let mut moved = BTreeSet::new();
             for table in self.tables.values_mut() {
-                for (stream, placed) in table.streams.iter_mut().zip(self.plan.shards(table.spec.shape)) {
+                for (stream, placed) in table.streams.iter_mut().zip(self.identity.plan().shards(table.spec.shape)) {
                     if stream.owner() != placed.owner {
                         stream.move_to(placed.owner);
                         moved.insert(placed.owner);
@@ -90,6 +89,6 @@ impl Worker {
             // Everything that is not acknowledged is sent again before anything else is said there.
             moved.into_iter().for_each(|owner| self.reconnected(now, owner, out));
         }
-        self.control(Control::Adopted { plan: self.plan.number, enacted, frontier: Clock(0) }, out);
+        self.control(Control::Adopted { plan: self.identity.plan().number, enacted, frontier: Clock(0) }, out);
     }
 }
