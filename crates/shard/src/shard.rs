@@ -240,7 +240,7 @@ impl<T: Number> Shard<T> {
     /// is told that they have moved.
     fn put_rows_in_order(&mut self) {
         let Some(moves) = self.rows.put_in_order() else { return };
-        self.clocks.renumber(&moves);
+        self.clocks.renumber(self.rows.width(), &moves);
         self.followers.renumber(&moves);
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::rows::slot_set::SlotSet;
 use crate::view::Row;
+use update::ABSENT;
 
 /// Some rows by position and slot, in the order in which they changed first.
 #[derive(Debug, Default)]
@@ -24,6 +25,12 @@ impl ChangedRows {
         times
     }
 
+    /// Notes a row that was removed: its slot was freed, and may be another row's from now on.
+    pub fn removed(&mut self, position: u64, slot: u32) {
+        self.known.remove(slot);
+        self.rows.push((position, ABSENT));
+    }
+
     /// How many rows it holds.
     pub fn len(&self) -> usize {
         self.rows.len()
@@ -40,13 +47,15 @@ impl ChangedRows {
         rows.iter().for_each(|(_, slot)| self.known.remove(*slot));
         let mut positions: Vec<u64> = rows.into_iter().map(|(position, _)| position).collect();
         positions.sort_unstable();
+        positions.dedup();
         positions
     }
 
-    /// All rows have been put in order: `moves` gives the new slot of each old one.
+    /// All rows have been put in order: `moves` gives the new slot of each old one, `ABSENT` for a
+    /// removed row.
     pub fn renumber(&mut self, moves: &[u32]) {
         self.known.renumber(moves);
-        self.rows.iter_mut().for_each(|(_, slot)| *slot = moves[*slot as usize]);
+        self.rows.iter_mut().for_each(|(_, slot)| *slot = moves.get(*slot as usize).copied().unwrap_or(ABSENT));
     }
 }
 
@@ -63,5 +72,18 @@ mod tests {
         assert_eq!((changed.len(), changed.take()), (2, vec![4, 9]));
         changed.extend([(4, 6)].into_iter());
         assert_eq!(changed.take(), [4]);
+    }
+
+    #[test]
+    fn changed_rows_hold_a_removed_row_and_the_one_that_reuses_its_slot() {
+        let mut changed = ChangedRows::default();
+        changed.extend([(4, 1)].into_iter());
+        changed.removed(4, 1);
+        changed.extend([(9, 1)].into_iter());
+        changed.renumber(&[ABSENT, 0]);
+        changed.extend([(9, 0)].into_iter());
+        assert_eq!(changed.take(), [4, 9]);
+        changed.extend([(9, 0)].into_iter());
+        assert_eq!(changed.take(), [9], "nothing of the batch before is left");
     }
 }

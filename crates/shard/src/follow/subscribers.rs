@@ -145,7 +145,7 @@ impl Subscribers {
         }
     }
 
-    /// All rows have been put in order.
+    /// All rows have been put in order. Removed rows are dropped.
     pub fn renumber(&mut self, moves: &[u32]) {
         self.subscriptions.values_mut().for_each(|subscription| subscription.rows.renumber(moves));
     }
@@ -256,6 +256,14 @@ mod tests {
         assert_eq!(subscribers.subscribe(WorkerId(0), Clock(0), &[(30, ABSENT)], 2, 0), Some((2, 0)), "one too many");
         subscribers.drop_worker(WorkerId(0));
         assert!(subscribers.absent.is_empty(), "nothing is kept for one who is gone");
+    }
+
+    #[test]
+    fn subscribers_drop_removed_rows_when_rows_move() {
+        let mut subscribers = Subscribers::default();
+        subscribers.subscribe(WorkerId(0), Clock(0), &[(10, 0), (20, 1)], 10, 0);
+        subscribers.renumber(&[ABSENT, 0]);
+        assert_eq!(subscribers.take_changes(&[(20, 0), (30, 1)]), [(WorkerId(0), vec![(20, 0)])]);
     }
 
     #[test]

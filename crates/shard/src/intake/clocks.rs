@@ -289,11 +289,12 @@ impl<T: Number> Clocks<T> {
         self.failed = saved.failed.into();
     }
 
-    /// The rows have moved: `moves` gives the new slot of each old one.
-    pub fn renumber(&mut self, moves: &[u32]) {
+    /// The rows, of `width` numbers, have moved: `moves` gives the new slot of each old one,
+    /// `ABSENT` for a removed row, which is dropped.
+    pub fn renumber(&mut self, width: usize, moves: &[u32]) {
         for held in self.held.values_mut() {
             if let HeldClock::Sum(sum) = held {
-                sum.renumber(moves);
+                sum.renumber(width, moves);
             }
         }
         self.changes.values_mut().for_each(|rows| rows.renumber(moves));
@@ -402,7 +403,7 @@ mod tests {
     fn moved_rows_take_their_sums_and_changes_along() {
         let mut clocks = clocks(Combine::Clock(Reduce::Sum));
         add(&mut clocks, 0, 1, 5);
-        clocks.renumber(&[3, 2, 1, 0]);
+        clocks.renumber(1, &[3, 2, 1, 0]);
         if let Some(sum) = clocks.sum(Clock(0), Vec::new) {
             sum.add(1, 8, &Resolved::Run { first: 2, count: 1 }, &[1]);
         }

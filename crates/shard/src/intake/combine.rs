@@ -2,7 +2,7 @@
 
 use crate::rows::Resolved;
 use types::Reduce;
-use update::{Number, add_into, first_not_finite};
+use update::{ABSENT, Number, add_into, first_not_finite};
 use wire::FailedClock;
 
 /// Numbers that are looked through together: they stay in the nearest cache.
@@ -33,13 +33,13 @@ impl<T: Number> Combination<T> {
         Self { slots: Vec::new(), sums: memory, places: Vec::new() }
     }
 
-    /// Adds a contribution to a shard that has `rows` rows by now.
-    pub fn add(&mut self, width: usize, rows: usize, resolved: &Resolved, values: &[T]) {
-        if self.places.len() < rows {
+    /// Adds a contribution to a shard whose slots are below `slot_count` by now.
+    pub fn add(&mut self, width: usize, slot_count: usize, resolved: &Resolved, values: &[T]) {
+        if self.places.len() < slot_count {
             if self.slots.is_empty() {
-                self.places = vec![0; rows];
+                self.places = vec![0; slot_count];
             } else {
-                self.places.resize(rows, 0);
+                self.places.resize(slot_count, 0);
             }
         }
         if let Resolved::Run { first, count } = resolved
@@ -82,9 +82,9 @@ impl<T: Number> Combination<T> {
     }
 
     /// Puts sums in place of those that are there.
-    pub fn set(&mut self, width: usize, rows: usize, resolved: &Resolved, sums: &[T]) {
-        if self.places.len() < rows {
-            self.places.resize(rows, 0);
+    pub fn set(&mut self, width: usize, slot_count: usize, resolved: &Resolved, sums: &[T]) {
+        if self.places.len() < slot_count {
+            self.places.resize(slot_count, 0);
         }
         for (slot, row) in resolved.each().zip(sums.chunks_exact(width)) {
             let place = &mut self.places[slot as usize];
@@ -104,14 +104,30 @@ impl<T: Number> Combination<T> {
         Some(&self.sums[(place as usize - 1) * width..][..width])
     }
 
+    /// Drops the sum of a row, if there is one. The last row takes its place.
+    fn remove(&mut self, width: usize, slot: u32) {
+        let Some(place) = self.places.get_mut(slot as usize).filter(|place| **place > 0) else { return };
+        let index = std::mem::take(place) as usize - 1;
+        self.slots.swap_remove(index);
+        let last = self.slots.len() * width;
+        if let Some(moved) = self.slots.get(index) {
+            self.places[*moved as usize] = index as u32 + 1;
+            self.sums.copy_within(last.., index * width);
+        }
+        self.sums.truncate(last);
+    }
+
     /// The rows there are sums of.
     pub fn slots(&self) -> &[u32] {
         &self.slots
     }
 
-    /// The rows have moved: `moves` gives the new slot of each old one.
-    pub fn renumber(&mut self, moves: &[u32]) {
-        self.places = vec![0; moves.len()];
+    /// The rows have moved: `moves` gives the new slot of each old one, `ABSENT` for a removed row,
+    /// whose sum is dropped.
+    pub fn renumber(&mut self, width: usize, moves: &[u32]) {
+        let removed: Vec<u32> = self.slots.iter().copied().filter(|slot| moves[*slot as usize] == ABSENT).collect();
+        removed.into_iter().for_each(|slot| self.remove(width, slot));
+        self.places = vec![0; moves.iter().filter(|slot| **slot != ABSENT).count()];
         for (slot, place) in self.slots.iter_mut().zip(1..) {
             *slot = moves[*slot as usize];
             self.places[*slot as usize] = place;
@@ -166,6 +182,35 @@ mod tests {
             let found: BTreeMap<u32, Vec<i64>> =
                 slots.into_iter().zip(sums.chunks(width).map(<[i64]>::to_vec)).collect();
             prop_assert_eq!(found, expected);
+        }
+    }
+
+    #[test]
+    fn combination_drops_removed_rows_and_keeps_the_other_sums() {
+        /// Removed slots, moves, and the sums that are left.
+        type Case = (&'static [u32], &'static [u32], &'static [(u32, i64)]);
+        let cases: [Case; 5] = [
+            (&[], &[0, 1, 2, 3], &[(0, 1), (2, 3), (3, 4)]),
+            (&[0], &[0, 1, 2, 3], &[(2, 3), (3, 4)]),
+            (&[3, 1, 9], &[0, 1, 2, 3], &[(0, 1), (2, 3)]),
+            (&[2, 0, 3], &[0, 1, 2, 3], &[]),
+            (&[3], &[ABSENT, ABSENT, 0, ABSENT], &[(0, 3)]),
+        ];
+        for (removed, moves, expected) in cases {
+            let mut combination = Combination::<i64>::new(Vec::new());
+            combination.add(2, 4, &Resolved::List(vec![0, 2, 3]), &[1, -1, 3, -3, 4, -4]);
+            removed.iter().for_each(|slot| combination.remove(2, *slot));
+            combination.renumber(2, moves);
+            for (slot, sum) in expected {
+                assert_eq!(combination.get(2, *slot), Some(&[*sum, -sum][..]), "{removed:?}, row {slot}");
+            }
+            // What is left goes on: the sums lie where they are looked for.
+            combination.add(2, 4, &Resolved::Run { first: 0, count: 1 }, &[10, 10]);
+            let (slots, sums) = combination.finish(Reduce::Sum, 1);
+            let found: BTreeMap<u32, i64> = slots.into_iter().zip(sums.chunks(2).map(|sum| sum[0])).collect();
+            let mut expected: BTreeMap<u32, i64> = expected.iter().copied().collect();
+            *expected.entry(0).or_default() += 10;
+            assert_eq!(found, expected, "{removed:?}");
         }
     }
 

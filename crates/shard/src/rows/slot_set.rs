@@ -1,5 +1,7 @@
 //! A set of slots as bits.
 
+use update::ABSENT;
+
 /// Some of a shard's rows, by slot.
 #[derive(Debug, Default)]
 pub(crate) struct SlotSet {
@@ -43,12 +45,12 @@ impl SlotSet {
         self.len
     }
 
-    /// All rows have been put in order.
+    /// All rows have been put in order. The slots of removed rows are taken out.
     pub fn renumber(&mut self, moves: &[u32]) {
         let old = std::mem::take(self);
         let bits = |word: u64| (0..64).filter(move |bit| word & (1 << bit) != 0);
         let slots = old.words.iter().enumerate().flat_map(|(index, word)| bits(*word).map(move |bit| index * 64 + bit));
-        slots.for_each(|slot| self.insert(moves[slot]));
+        slots.map(|slot| moves[slot]).filter(|slot| *slot != ABSENT).for_each(|slot| self.insert(slot));
     }
 }
 
@@ -69,6 +71,9 @@ mod tests {
         set.remove(96);
         set.remove(96);
         assert_eq!((set.len(), set.contains(96)), (1, false));
+        set.renumber(&[0; 29].into_iter().chain([ABSENT]).collect::<Vec<u32>>());
+        assert_eq!((set.len(), set.contains(29), set.contains(0)), (0, false, false), "its row was removed");
+        set.insert(29);
         set.clear();
         assert_eq!((set.len(), set.contains(29)), (0, false));
     }
