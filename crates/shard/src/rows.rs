@@ -13,6 +13,7 @@ pub(crate) mod pending_rows;
 pub(crate) mod resolve;
 mod row_state;
 mod slab;
+mod slot_allocator;
 pub(crate) mod slot_set;
 mod spread;
 
@@ -74,9 +75,14 @@ impl<T: Number> Rows<T> {
         self.names_rows = names;
     }
 
-    /// How many rows there are.
+    /// How many rows exist.
     pub fn len(&self) -> usize {
         self.slab.len()
+    }
+
+    /// One more than the largest slot: what is kept by slot has so many places.
+    pub fn slot_count(&self) -> usize {
+        self.slab.slot_count()
     }
 
     /// Numbers in a row as readers see it.
@@ -94,7 +100,7 @@ impl<T: Number> Rows<T> {
         self.slab.reads_create()
     }
 
-    /// The position of the row at each slot.
+    /// The position of the row at each slot, 0 at a free one.
     pub fn positions(&self) -> Vec<u64> {
         self.slab.positions()
     }
@@ -200,8 +206,36 @@ impl<T: Number> Rows<T> {
         self.slab.forget_settings(frontier);
     }
 
-    /// Puts the rows in order, if it is time. Returns the new slot of each old one: whatever knows
-    /// rows by their slots must be told in the same step.
+    /// Removes the rows at rising positions of a sparse table, with their state, and passes over
+    /// those that have none. Returns the freed slots, in the order of their positions: whatever
+    /// knows rows by their slots must be told in the same step, for a row that is made later reuses
+    /// them. It starts with its initial values.
+    #[cfg_attr(not(test), expect(dead_code, reason = "the delete operation calls it next"))]
+    pub fn remove(&mut self, positions: &[u64]) -> Vec<u32> {
+        debug_assert!(!self.is_dense(), "every row of a dense table exists");
+        debug_assert!(positions.is_sorted_by(|one, next| one < next), "positions rise");
+        let freed = self.slab.remove(positions);
+        if !freed.is_empty() {
+            self.lists.rows_removed();
+            self.pending.remove(positions);
+            self.active.iter_mut().for_each(|active| active.remove(&freed));
+        }
+        freed
+    }
+
+    /// Gives the rows at these slots and positions their initial values and zero state, as if each
+    /// had been removed and made again. They keep their slots.
+    #[cfg_attr(not(test), expect(dead_code, reason = "the delete operation calls it next"))]
+    pub fn reset(&mut self, slots: &[u32], positions: &[u64]) {
+        debug_assert!(!self.is_dense() && slots.len() == positions.len(), "a position for each slot");
+        self.slab.reset(slots, positions);
+        self.pending.remove(positions);
+        self.active.iter_mut().for_each(|active| active.remove(slots));
+    }
+
+    /// Puts the rows in order and gives memory of removed rows back, if it is time. Returns the new
+    /// slot of each old one, `ABSENT` for a free one: whatever knows rows by their slots must be
+    /// told in the same step.
     pub fn put_in_order(&mut self) -> Option<Vec<u32>> {
         let moves = self.slab.put_in_order()?;
         self.lists.renumber(&moves);
@@ -227,3 +261,6 @@ impl<T: Number> Rows<T> {
         self.pending = PendingRows::from_parts(spec, (pending, Vec::new()));
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -177,7 +177,7 @@ impl DeltaLog {
             .filter(|(_, place)| **place == ABSENT)
             .map(|(position, _)| *position)
             .collect();
-        self.index.insert(&new, self.len() as u32);
+        self.index.insert(&new.iter().copied().zip(self.len() as u32..).collect::<Vec<_>>());
         for (place, row) in places.into_iter().zip(values.chunks_exact_mut(self.width)) {
             match place {
                 ABSENT => self.rows.extend_from_slice(row),

@@ -88,6 +88,15 @@ impl ActiveSet {
         slot == ABSENT || !self.inactive.contains(slot)
     }
 
+    /// These rows are gone, or as they were made: a row that takes the place of one starts as all
+    /// rows do.
+    pub fn remove(&mut self, slots: &[u32]) {
+        for slot in slots {
+            self.inactive.remove(*slot);
+            self.pass.remove(*slot);
+        }
+    }
+
     /// All rows have been put in order.
     pub fn renumber(&mut self, moves: &[u32]) {
         self.inactive.renumber(moves);
@@ -176,6 +185,23 @@ mod tests {
         set.renumber(&[0, 3, 2, 1]);
         assert_eq!([0, 1, 2, 3].map(|slot| set.contains(slot)), [false, true, false, true]);
         assert!(set.contains(ABSENT));
+        set.renumber(&[ABSENT, 1, 0, 2]);
+        assert_eq!([0, 1, 2, 3].map(|slot| set.contains(slot)), [false, true, true, true], "slot 0 was free");
+    }
+
+    #[test]
+    fn active_set_takes_a_reused_slot_for_a_new_row() {
+        let mut set = set();
+        for _ in 0..2 {
+            clock(&mut set, 0, &[[0.0, 0.0], [0.0, 1.5]]);
+        }
+        assert!(!set.contains(0));
+        set.remove(&[0, 1, 70]);
+        assert!(set.contains(0));
+        // The pass does not end: neither row has been in it.
+        let margin = set.margin;
+        clock(&mut set, 0, &[[0.0, 0.9], [0.0, 9.0]]);
+        assert_eq!(set.margin, margin);
     }
 
     proptest! {

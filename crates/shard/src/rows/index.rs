@@ -51,21 +51,47 @@ impl Index {
         }
     }
 
-    /// Adds positions that are not there, rising, with slots counted up from `first_slot`.
-    pub fn insert(&mut self, new: &[u64], first_slot: u32) {
+    /// Adds positions that are not there, rising, with their slots.
+    pub fn insert(&mut self, new: &[(u64, u32)]) {
         match self {
             Self::Dense { .. } => {}
-            Self::Spread(index) => index.insert(new, first_slot),
-            Self::Ordered(index) => index.extend(new.iter().copied().zip(first_slot..)),
+            Self::Spread(index) => index.insert(new),
+            Self::Ordered(index) => index.extend(new.iter().copied()),
         }
     }
 
-    /// Numbers the slots anew in position order, where a batch walks the index. Returns the new
-    /// slot of each old one, and the highest position.
-    pub fn renumber(&mut self) -> Option<(Vec<u32>, u64)> {
+    /// Removes positions (rising), and passes over those that are not there. Returns the slots of
+    /// the others, in the order of their positions.
+    pub fn remove(&mut self, positions: &[u64]) -> Vec<u32> {
         match self {
-            Self::Spread(index) => Some((index.renumber(), index.highest()?)),
-            Self::Dense { .. } | Self::Ordered(_) => None,
+            // Every row of a dense table exists.
+            Self::Dense { .. } => Vec::new(),
+            Self::Spread(index) => index.remove(positions),
+            // Front to back, so a position's node has mostly been visited for the one before it.
+            Self::Ordered(index) => positions.iter().filter_map(|position| index.remove(position)).collect(),
+        }
+    }
+
+    /// Whether a batch walks the index, so that rows in position order are found faster.
+    pub fn is_walked(&self) -> bool {
+        matches!(self, Self::Spread(_))
+    }
+
+    /// Numbers the slots, which are below `slots`, anew in position order. Returns the new slot of
+    /// each old one, `ABSENT` where there was no row, and the highest position, 0 where there is
+    /// none. Nothing for a dense table, whose slots are positions.
+    pub fn renumber(&mut self, slots: usize) -> Option<(Vec<u32>, u64)> {
+        match self {
+            Self::Dense { .. } => None,
+            Self::Spread(index) => Some((index.renumber(slots), index.highest().unwrap_or(0))),
+            Self::Ordered(index) => {
+                let mut moves = vec![ABSENT; slots];
+                for (new, slot) in (0..).zip(index.values_mut()) {
+                    moves[*slot as usize] = new;
+                    *slot = new;
+                }
+                Some((moves, index.last_key_value().map_or(0, |(highest, _)| *highest)))
+            }
         }
     }
 

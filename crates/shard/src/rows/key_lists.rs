@@ -24,22 +24,40 @@ pub(crate) struct KnownList {
     pub incomplete_at: Option<usize>,
 }
 
+/// A list that is remembered.
+pub(crate) enum Remembered {
+    /// Its slots hold.
+    Current(KnownList),
+    /// Rows have been removed since it was looked up, so some of its slots may be other rows' now.
+    Outdated {
+        /// As in [`KnownList`].
+        positions: Payload,
+    },
+}
+
 struct Entry {
     known: KnownList,
     used: u64,
     /// It came back after it had been forgotten once.
     returned: bool,
+    /// The generation of the rows in which it was last looked up.
+    generation: u64,
 }
 
 /// The lists. One that is new is held for a while, long enough for the push that follows a pull. If
 /// it comes back after that, it is kept, until others have been used more recently: a stream of
 /// lists that are never seen again takes little memory, and costs no list its place that is.
+///
+/// A removal of rows begins a new generation. The slots of a list that was looked up in an earlier
+/// one are never handed out: a list that is kept with its positions is looked up again from them
+/// when it is next used, and one without is forgotten, so that the worker is asked for its keys.
 pub(crate) struct KeyLists {
     entries: BTreeMap<ListName, Entry>,
     new: Shelf,
     returned: Shelf,
     forgotten: Forgotten,
     uses: u64,
+    generation: u64,
 }
 
 /// Some of the lists, in the order in which they are to be forgotten.
@@ -101,6 +119,7 @@ impl KeyLists {
             returned: Shelf::new(limit - new),
             forgotten: Forgotten::default(),
             uses: 0,
+            generation: 0,
         }
     }
 
@@ -109,7 +128,7 @@ impl KeyLists {
     }
 
     /// The list of that name, if it is remembered.
-    pub fn get(&mut self, name: ListName) -> Option<KnownList> {
+    pub fn get(&mut self, name: ListName) -> Option<Remembered> {
         let entry = self.entries.get_mut(&name)?;
         if entry.returned {
             self.returned.by_use.remove(&entry.used);
@@ -117,7 +136,27 @@ impl KeyLists {
             entry.used = self.uses;
             self.returned.by_use.insert(self.uses, name);
         }
-        Some(entry.known.clone())
+        if entry.generation == self.generation {
+            return Some(Remembered::Current(entry.known.clone()));
+        }
+        let positions = entry.known.positions.clone();
+        if positions.is_none() {
+            self.forget_outdated(name);
+        }
+        positions.map(|positions| Remembered::Outdated { positions })
+    }
+
+    /// Rows have been removed: the slots of all lists so far are outdated.
+    pub fn rows_removed(&mut self) {
+        self.generation += 1;
+    }
+
+    /// Forgets a list whose slots are outdated. One that had come back keeps its shelf for the time
+    /// when the worker spells it out.
+    fn forget_outdated(&mut self, name: ListName) {
+        if self.forget(name).is_some_and(|entry| entry.returned) {
+            self.forgotten.put(name);
+        }
     }
 
     /// Remembers a list, or what is newly known of it.
@@ -132,7 +171,7 @@ impl KeyLists {
         let shelf = self.shelf(returned);
         shelf.by_use.insert(used, name);
         shelf.bytes += cost(&known);
-        self.entries.insert(name, Entry { known, used, returned });
+        self.entries.insert(name, Entry { known, used, returned, generation: self.generation });
         while let Some(oldest) = self.new.surplus() {
             self.forget(oldest);
             self.forgotten.put(oldest);
@@ -144,7 +183,7 @@ impl KeyLists {
 
     /// All rows have been put in order: what was looked up lies elsewhere now.
     pub fn renumber(&mut self, moves: &[u32]) {
-        for entry in self.entries.values_mut() {
+        for entry in self.entries.values_mut().filter(|entry| entry.generation == self.generation) {
             entry.known.resolved = Arc::new(entry.known.resolved.moved(moves));
         }
     }
@@ -222,6 +261,42 @@ mod tests {
             [vec![1], (4..=14).collect()].concat(),
             "2 and 3 were used least recently"
         );
+    }
+
+    #[test]
+    fn lists_never_hand_out_slots_from_before_a_removal() {
+        let mut lists = lists();
+        let without_positions = KnownList { positions: None, ..known() };
+        lists.put(name(1), known());
+        lists.put(name(2), without_positions.clone());
+        lists.rows_removed();
+        assert!(matches!(lists.get(name(1)), Some(Remembered::Outdated { positions }) if positions.len() == 800));
+        assert!(lists.get(name(2)).is_none(), "nothing is left to look it up by");
+        // Slots that are out of date are not among those that move.
+        lists.renumber(&[]);
+        lists.put(name(1), known());
+        lists.put(name(2), without_positions);
+        lists.renumber(&[7]);
+        for n in [1, 2] {
+            let Some(Remembered::Current(known)) = lists.get(name(n)) else { panic!("looked up since") };
+            assert_eq!(*known.resolved, Resolved::List(vec![7; 100]));
+        }
+    }
+
+    #[test]
+    fn lists_that_had_come_back_keep_their_place_across_a_removal() {
+        let mut lists = lists();
+        let without_positions = || KnownList { positions: None, ..known() };
+        for _ in 0..2 {
+            (1..=8).for_each(|n| lists.put(name(n), without_positions()));
+        }
+        assert_eq!(lists.returned.by_use.len(), 8 - lists.new.by_use.len());
+        let returned: Vec<ListName> = lists.returned.by_use.values().copied().collect();
+        lists.rows_removed();
+        assert!(returned.iter().all(|name| lists.get(*name).is_none()));
+        assert_eq!((lists.returned.by_use.len(), lists.returned.bytes), (0, 0));
+        returned.iter().for_each(|name| lists.put(*name, without_positions()));
+        assert!(lists.returned.by_use.values().eq(&returned));
     }
 
     #[test]

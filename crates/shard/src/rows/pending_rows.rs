@@ -49,7 +49,7 @@ impl PendingRows {
 
     /// A contribution to `clock`, which is held, has made rows, or touched some of these.
     pub fn add(&mut self, clock: Clock, positions: &[u64]) {
-        if !positions.is_empty() {
+        if self.kept && !positions.is_empty() {
             self.positions.extend(positions);
             self.by_clock.entry(clock).or_default().extend(positions);
         }
@@ -63,6 +63,20 @@ impl PendingRows {
         for position in positions {
             self.positions.remove(&position);
         }
+    }
+
+    /// These rows are gone.
+    pub fn remove(&mut self, positions: &[u64]) {
+        if self.positions.is_empty() && self.by_clock.is_empty() {
+            return;
+        }
+        for position in positions {
+            self.positions.remove(position);
+            self.by_clock.values_mut().for_each(|made| {
+                made.remove(position);
+            });
+        }
+        self.by_clock.retain(|_, made| !made.is_empty());
     }
 
     /// A clock is applied: its rows are there. Or it has failed: then they are not, until a later
@@ -91,6 +105,19 @@ mod tests {
         assert_eq!([1, 2, 3].map(|position| pending_rows.contains(position)), [true, false, false]);
         pending_rows.read([1].into_iter());
         assert!(!pending_rows.contains(1), "a read made it");
+    }
+
+    #[test]
+    fn pending_rows_forget_removed_ones() {
+        let spec = TableSpec::sparse("t", 1).ordered().combine(Combine::Clock(Reduce::Sum));
+        let mut pending_rows = PendingRows::new(&spec);
+        pending_rows.add(Clock(0), &[1, 2]);
+        pending_rows.add(Clock(1), &[2]);
+        pending_rows.remove(&[2, 9]);
+        assert_eq!(pending_rows.parts(), (vec![1], vec![(Clock(0), vec![1])]));
+        pending_rows.add(Clock(2), &[2]);
+        pending_rows.finish(Clock(1), true);
+        assert!(pending_rows.contains(2), "made again by a later clock");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! From a part's keys to slots: spelt out, by signature, or as a run.
 
-use crate::rows::key_lists::KnownList;
+use crate::rows::key_lists::{KnownList, ListName, Remembered};
 use crate::rows::{Resolved, Rows};
 use std::sync::Arc;
 use types::Position;
@@ -61,12 +61,12 @@ impl<T: Number> Rows<T> {
             // Undone before it comes here.
             KeyPart::Packed { .. } => return Err(Refusal::Undecodable.into()),
             KeyPart::Chosen { signature, start, count, .. } => {
-                let known = self.lists.get((*signature, *start, *count)).ok_or(NotApplied::UnknownKeys(signature.0))?;
+                let known = self.known((*signature, *start, *count)).ok_or(NotApplied::UnknownKeys(signature.0))?;
                 return self.resolve_chosen(keys, &known, create);
             }
             KeyPart::Known { signature, start, count } => {
                 let name = (*signature, *start, *count);
-                let known = self.lists.get(name).ok_or(NotApplied::UnknownKeys(signature.0))?;
+                let known = self.known(name).ok_or(NotApplied::UnknownKeys(signature.0))?;
                 match &known.positions {
                     // Complete: its slots are all there is to know.
                     None => return Ok(FoundRows { slots: known.resolved, positions: None }),
@@ -77,7 +77,7 @@ impl<T: Number> Rows<T> {
                 let name = (*signature, *start, (positions.len() / 8) as u32);
                 // Another worker may have sent it already; the bytes are compared, for a signature
                 // is only a promise.
-                let known = self.lists.get(name).filter(|known| known.positions.as_ref() == Some(positions));
+                let known = self.known(name).filter(|known| known.positions.as_ref() == Some(positions));
                 if known.is_none()
                     && let Some(index) = keys.first_disorder()
                 {
@@ -101,13 +101,31 @@ impl<T: Number> Rows<T> {
             }
             _ => self.slab.resolve_list(list, create)?,
         };
-        let resolved = Arc::new(resolved);
-        let absent = matches!(&*resolved, Resolved::List(slots) if slots.contains(&ABSENT));
+        let known = self.remember(name, &positions, resolved);
+        Ok(FoundRows { slots: known.resolved, positions: Some(positions) })
+    }
+
+    /// Remembers where the rows of a list lie.
+    fn remember(&mut self, name: ListName, positions: &Payload, resolved: Resolved) -> KnownList {
+        let absent = matches!(&resolved, Resolved::List(slots) if slots.contains(&ABSENT));
         let incomplete_at = absent.then(|| self.slab.len());
         let needed_again = absent || self.names_rows || self.pending.are_kept();
         let kept = needed_again.then(|| positions.clone());
-        self.lists.put(name, KnownList { positions: kept, resolved: resolved.clone(), incomplete_at });
-        Ok(FoundRows { slots: resolved, positions: Some(positions) })
+        let known = KnownList { positions: kept, resolved: Arc::new(resolved), incomplete_at };
+        self.lists.put(name, known.clone());
+        known
+    }
+
+    /// What is known of a list. One that was looked up before rows were removed is looked up again.
+    fn known(&mut self, name: ListName) -> Option<KnownList> {
+        let positions = match self.lists.get(name)? {
+            Remembered::Current(known) => return Some(known),
+            Remembered::Outdated { positions } => positions,
+        };
+        let resolved = self.slab.resolve_list(positions.numbers::<u64>()?, false).ok()?;
+        let known = self.remember(name, &positions, resolved);
+        // They are there already, whether they are needed again or not.
+        Some(KnownList { positions: Some(positions), ..known })
     }
 
     /// Finds the rows of a list that are chosen. The choice is not remembered: the next one is
@@ -142,11 +160,11 @@ impl<T: Number> Rows<T> {
             KeyPart::Run { first, .. } => first.0.checked_add(index as u64).map(Position),
             KeyPart::List { positions, .. } => positions.numbers::<u64>()?.get(index).copied().map(Position),
             KeyPart::Known { signature, start, count } => {
-                let known = self.lists.get((*signature, *start, *count))?;
+                let known = self.known((*signature, *start, *count))?;
                 known.positions?.numbers::<u64>()?.get(index).copied().map(Position)
             }
             KeyPart::Chosen { signature, start, count, .. } => {
-                let known = self.lists.get((*signature, *start, *count))?;
+                let known = self.known((*signature, *start, *count))?;
                 known.positions?.numbers::<u64>()?.get(keys.chosen().nth(index)?).copied().map(Position)
             }
             KeyPart::Scan { .. } | KeyPart::Packed { .. } => None,

@@ -17,9 +17,15 @@ impl<T: Number> Rows<T> {
         self.row_state_width() * size_of::<T>()
     }
 
-    /// The state of every row, by slot.
-    pub fn all_row_state(&self) -> &[T] {
+    /// The state of every row that exists, by slot.
+    pub fn all_row_state(&self) -> Vec<T> {
         self.slab.all_row_state()
+    }
+
+    /// The position of every row that exists, by slot: as many as
+    /// [`all_row_state`](Self::all_row_state) has rows.
+    pub fn all_positions(&self) -> Vec<u64> {
+        self.slab.all_positions()
     }
 
     /// The state of the rows at `slots`, zero where there is no row, in memory from `pool`.

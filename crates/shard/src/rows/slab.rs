@@ -1,8 +1,10 @@
 //! The slab: all rows of a shard in one block of memory, found by position through the index. A row
-//! keeps its slot until the rows are put in position order; that step returns the new slots.
+//! keeps its slot until it is removed or the rows are put in position order; that step returns the
+//! new slots. A freed slot is reused by a new row.
 
 use super::index::Index;
 use super::initial::initial;
+use super::slot_allocator::SlotAllocator;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use types::{Clock, Initial, Placement, Position, PositionRange, Setting, TableShape, TableSpec, UpdaterSpec};
@@ -92,11 +94,7 @@ pub(crate) struct Slab<T: Number> {
     width: usize,
     stride: usize,
     slab: Vec<T>,
-    len: usize,
-    /// How many rows, from the first on, lie in position order, and the position of the last of
-    /// them.
-    in_order: usize,
-    in_order_to: u64,
+    slots: SlotAllocator,
     rule: Initial,
     updater: Box<dyn Updater<T>>,
     examples: u64,
@@ -125,9 +123,7 @@ impl<T: Number> Slab<T> {
             width,
             stride,
             slab: Vec::new(),
-            len: 0,
-            in_order: 0,
-            in_order_to: 0,
+            slots: SlotAllocator::default(),
             rule: spec.initial,
             updater,
             examples: 0,
@@ -147,17 +143,28 @@ impl<T: Number> Slab<T> {
                 // Zeroed pages come from the system untouched, so a large table costs nothing until
                 // it is used.
                 rows.slab = vec![T::ZERO; numbers];
-                rows.len = count;
-                rows.fill(0, |slot| Position(range.first.0 + slot as u64));
+                rows.slots = SlotAllocator::full(count, range.last.0);
+                rows.fill((range.first.0..=range.last.0).zip(0..));
             }
             TableShape::Sparse { max_rows, .. } => rows.max_rows = max_rows,
         }
         Ok(rows)
     }
 
-    /// How many rows there are.
+    /// How many rows exist.
     pub fn len(&self) -> usize {
-        self.len
+        self.slots.rows()
+    }
+
+    /// One more than the largest slot: what is kept by slot has so many places.
+    pub fn slot_count(&self) -> usize {
+        self.slots.slots()
+    }
+
+    /// Numbers that its memory has room for.
+    #[cfg(test)]
+    pub fn capacity(&self) -> usize {
+        self.slab.capacity()
     }
 
     /// Numbers in a row as readers see it.
@@ -230,58 +237,82 @@ impl<T: Number> Slab<T> {
     }
 
     fn create(&mut self, positions: &[u64], slots: &mut [u32], absent: usize) -> Result<(), Refusal> {
-        if (self.len + absent) as u64 > self.max_rows {
+        if (self.len() + absent) as u64 > self.max_rows {
             return Err(Refusal::TooManyRows { max_rows: self.max_rows });
         }
-        let first = self.len as u32;
+        let reused = self.slots.reuse(absent);
+        let mut unused = reused.iter().copied().chain(self.slot_count() as u32..);
         let mut new = Vec::with_capacity(absent);
         for (slot, &position) in slots.iter_mut().zip(positions) {
-            if *slot == ABSENT {
-                *slot = first + new.len() as u32;
-                new.push(position);
+            if *slot == ABSENT
+                && let Some(free) = unused.next()
+            {
+                *slot = free;
+                new.push((position, free));
             }
         }
-        self.index.insert(&new, first);
-        let continues = self.in_order == self.len && (self.len == 0 || new[0] > self.in_order_to);
-        self.len += new.len();
-        if continues {
-            (self.in_order, self.in_order_to) = (self.len, new[new.len() - 1]);
-        }
-        self.slab.resize(self.len * self.stride, T::ZERO);
-        self.fill(first as usize, |slot| Position(new[slot - first as usize]));
+        self.index.insert(&new);
+        self.slots.made(&new, reused.len());
+        self.slab.resize(self.slot_count() * self.stride, T::ZERO);
+        self.clear(&reused);
+        self.fill(new.into_iter());
         Ok(())
     }
 
-    /// Writes the initial weights of rows from `first` on.
-    fn fill(&mut self, first: usize, position: impl Fn(usize) -> Position) {
+    /// Zeroes the weights and the updater's state of rows.
+    fn clear(&mut self, slots: &[u32]) {
+        for slot in slots {
+            self.slab[*slot as usize * self.stride..][..self.stride].fill(T::ZERO);
+        }
+    }
+
+    /// Writes the initial weights of rows, which are zero, by position and slot.
+    fn fill(&mut self, rows: impl Iterator<Item = (u64, u32)>) {
         if self.rule == Initial::Zero {
             return;
         }
-        for slot in first..self.len {
-            let key = self.placement.key(position(slot));
-            let row = &mut self.slab[slot * self.stride..][..self.width];
+        for (position, slot) in rows {
+            let key = self.placement.key(Position(position));
+            let row = &mut self.slab[slot as usize * self.stride..][..self.width];
             for (column, weight) in row.iter_mut().enumerate() {
                 *weight = T::from_f64(initial(self.rule, key, column));
             }
         }
     }
 
-    /// Lays the rows out in position order once half of them have come out of it, so that a row
-    /// moves a few times in its life, however many there come to be. Returns the new slot of each
-    /// old one.
+    /// Removes the rows at rising positions, and passes over those that have none. Returns the
+    /// freed slots, in the order of their positions. What they held is cleared when they are
+    /// reused.
+    pub fn remove(&mut self, positions: &[u64]) -> Vec<u32> {
+        let freed = self.index.remove(positions);
+        self.slots.free(&freed);
+        freed
+    }
+
+    /// Gives rows their initial weights and zero state, where they lie.
+    pub fn reset(&mut self, slots: &[u32], positions: &[u64]) {
+        self.clear(slots);
+        self.fill(positions.iter().copied().zip(slots.iter().copied()));
+    }
+
+    /// Lays the rows out in position order, without gaps, once half of them have come out of it, so
+    /// that a row moves a few times in its life, however many there come to be. Or once more than
+    /// half of many slots are free, so that memory follows the rows that exist. Returns the new
+    /// slot of each old one, `ABSENT` for a free one.
     pub fn put_in_order(&mut self) -> Option<Vec<u32>> {
-        let out_of_order = self.len - self.in_order;
         let short = self.stride * size_of::<T>() < ORDERED_BELOW_BYTES;
-        if out_of_order * 2 < self.len || out_of_order == 0 || !short {
+        let is_walked = short && self.index.is_walked();
+        if !(is_walked && self.slots.are_out_of_order() || self.slots.are_mostly_free()) {
             return None;
         }
-        let (moves, last) = self.index.renumber()?;
-        let mut slab = vec![T::ZERO; self.slab.len()];
-        for (row, new) in self.slab.chunks_exact(self.stride).zip(&moves) {
+        let (moves, last) = self.index.renumber(self.slot_count())?;
+        let mut slab = vec![T::ZERO; self.len() * self.stride];
+        let moved = self.slab.chunks_exact(self.stride).zip(&moves).filter(|(_, new)| **new != ABSENT);
+        for (row, new) in moved {
             slab[*new as usize * self.stride..][..self.stride].copy_from_slice(row);
         }
         self.slab = slab;
-        (self.in_order, self.in_order_to) = (self.len, last);
+        self.slots = SlotAllocator::full(self.len(), last);
         Some(moves)
     }
 
@@ -317,9 +348,23 @@ impl<T: Number> Slab<T> {
         &self.slab[slot as usize * self.stride..][..self.stride]
     }
 
-    /// All rows as they are kept, by slot.
-    pub fn all_row_state(&self) -> &[T] {
-        &self.slab[..self.len * self.stride]
+    /// The rows that exist as they are kept, by slot.
+    pub fn all_row_state(&self) -> Vec<T> {
+        let Some(live) = self.slots.live() else { return self.slab.clone() };
+        let mut rows = Vec::with_capacity(self.len() * self.stride);
+        let each = self.slab.chunks_exact(self.stride).zip(live);
+        each.filter(|(_, is_live)| *is_live).for_each(|(row, _)| rows.extend_from_slice(row));
+        rows
+    }
+
+    /// The positions of the rows that exist, by slot.
+    pub fn all_positions(&self) -> Vec<u64> {
+        let mut positions = self.positions();
+        if let Some(live) = self.slots.live() {
+            let mut live = live.into_iter();
+            positions.retain(|_| live.next().unwrap_or(false));
+        }
+        positions
     }
 
     /// Whether every row of the range is there, in order.
@@ -341,9 +386,9 @@ impl<T: Number> Slab<T> {
         Some(())
     }
 
-    /// The position of the row at each slot.
+    /// The position of the row at each slot, 0 at a free one.
     pub fn positions(&self) -> Vec<u64> {
-        let mut positions = vec![0; self.len];
+        let mut positions = vec![0; self.slot_count()];
         let mut next = Some(self.range.first);
         while let Some(first) = next {
             let (found, resolved, more) = self.scan(PositionRange { first, last: self.range.last }, 1 << 16);

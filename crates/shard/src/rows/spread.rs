@@ -7,6 +7,8 @@
 //! lookup looks at a few neighbouring cells. Pages split as they fill, so that rows may come in any
 //! order, sorted ones included, and nothing ever costs more than a page.
 
+mod remove;
+
 use std::ops::RangeInclusive;
 use types::PositionRange;
 use update::ABSENT;
@@ -284,9 +286,10 @@ impl SpreadIndex {
         self.pages.iter().rev().find_map(|page| page.entries().last()).map(|(position, _)| position)
     }
 
-    /// Numbers all slots anew in position order. Returns the new slot of each old one.
-    pub fn renumber(&mut self) -> Vec<u32> {
-        let mut moves = vec![ABSENT; self.len];
+    /// Numbers all slots, which are below `slots`, anew in position order. Returns the new slot of
+    /// each old one, `ABSENT` where there was no row.
+    pub fn renumber(&mut self, slots: usize) -> Vec<u32> {
+        let mut moves = vec![ABSENT; slots];
         let cells = self.pages.iter_mut().flat_map(|page| page.slots.iter_mut());
         for (new, slot) in (0..).zip(cells.filter(|slot| **slot != ABSENT)) {
             moves[*slot as usize] = new;
@@ -295,10 +298,9 @@ impl SpreadIndex {
         moves
     }
 
-    /// Adds positions that are not there (rising), with slots counted up from `first_slot`.
-    pub fn insert(&mut self, new: &[u64], first_slot: u32) {
-        let new: Vec<(u64, u32)> = new.iter().copied().zip(first_slot..).collect();
-        let mut rest = &new[..];
+    /// Adds positions that are not there (rising), with their slots.
+    pub fn insert(&mut self, new: &[(u64, u32)]) {
+        let mut rest = new;
         let mut split: Vec<(usize, Vec<Page>)> = Vec::new();
         let mut page = rest.first().map_or(0, |(lowest, _)| self.page_of(*lowest));
         while !rest.is_empty() {
@@ -419,15 +421,15 @@ mod tests {
             }
             let new: Vec<u64> = sorted.iter().copied().filter(|p| !model.contains_key(p)).collect();
             assert_eq!(absent, new.len());
-            let first = model.len() as u32;
-            index.insert(&new, first);
-            model.extend(new.into_iter().zip(first..));
+            let new: Vec<(u64, u32)> = new.into_iter().zip(model.len() as u32..).collect();
+            index.insert(&new);
+            model.extend(new);
             assert_eq!(index.len, model.len());
         }
         let mut slots = Vec::new();
         index.find(&model.keys().copied().collect::<Vec<_>>(), &mut slots);
         assert_eq!(slots, model.values().copied().collect::<Vec<_>>());
-        let moves = index.renumber();
+        let moves = index.renumber(model.len());
         assert!(model.values().zip(0..).all(|(old, new)| moves[*old as usize] == new), "in position order");
         slots.clear();
         index.find(&model.keys().copied().collect::<Vec<_>>(), &mut slots);
@@ -481,9 +483,10 @@ mod tests {
             let mut index = SpreadIndex::new(PositionRange::ALL);
             let mut slot = 0;
             for chunk in all.chunks(7_000) {
-                let mut chunk = chunk.to_vec();
+                let mut chunk: Vec<(u64, u32)> = chunk.iter().map(|position| (*position, 0)).collect();
                 chunk.sort_unstable();
-                index.insert(&chunk, slot);
+                chunk.iter_mut().zip(slot..).for_each(|(entry, slot)| entry.1 = slot);
+                index.insert(&chunk);
                 slot += chunk.len() as u32;
             }
             let steps: usize = all

@@ -44,7 +44,7 @@ impl<T: Number> Shard<T> {
         let places = if rows.is_dense() {
             ImagePositions::Run { first: identity.placed.range.first.0, count: rows.len() as u64 }
         } else {
-            ImagePositions::List(rows.positions())
+            ImagePositions::List(rows.all_positions())
         };
         let image = |checkpoint, clock| ShardImage {
             checkpoint,
@@ -55,7 +55,7 @@ impl<T: Number> Shard<T> {
             number: T::TYPE,
             stride: rows.row_state_width(),
             places,
-            rows: Payload::new(rows.all_row_state().to_vec()),
+            rows: Payload::new(rows.all_row_state()),
             metadata: self.view().metadata(),
         };
         checkpoint.copied(image);

@@ -145,7 +145,7 @@ impl<T: Number> Shard<T> {
             Combine::Clock(_) => {
                 self.rows.make_pending(clock, &unseen);
                 let Some(sum) = self.clocks.sum(clock, || self.rows.take_spare()) else { return Ok(()) };
-                sum.add(self.rows.width(), self.rows.len(), &found.slots, values);
+                sum.add(self.rows.width(), self.rows.slot_count(), &found.slots, values);
                 if self.followers.need_changes() {
                     self.clocks.will_change(clock, found.rows(&push.keys));
                 }

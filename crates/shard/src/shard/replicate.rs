@@ -159,7 +159,7 @@ impl<T: Number> Shard<T> {
         }
         let resolved = self.rows.make_rows(positions).ok()?;
         if let Some(sum) = self.clocks.sum(clock, Vec::new) {
-            sum.set(width, self.rows.len(), &resolved, values);
+            sum.set(width, self.rows.slot_count(), &resolved, values);
         }
         // Known by position, too, for the time when this replica is the head.
         self.clocks.will_change(clock, positions.iter().copied().zip(resolved.each()));

@@ -53,7 +53,8 @@ impl<T: Number, Tag: Copy> CachedRows<T, Tag> {
     pub fn slots_or_new(&mut self, positions: &[u64]) -> Vec<u32> {
         let mut slots = self.slots(positions);
         let absent = slots.iter().zip(positions).filter(|(slot, _)| **slot == ABSENT);
-        let new: Vec<u64> = absent.map(|(_, position)| *position).collect();
+        let first = self.tags.len() as u32;
+        let new: Vec<(u64, u32)> = absent.map(|(_, position)| *position).zip(first..).collect();
         if new.is_empty() {
             return slots;
         }
@@ -64,8 +65,7 @@ impl<T: Number, Tag: Copy> CachedRows<T, Tag> {
             }
             return self.slots_or_new(positions);
         }
-        let first = self.tags.len() as u32;
-        self.index.insert(&new, first);
+        self.index.insert(&new);
         self.tags.resize(self.tags.len() + new.len(), None);
         self.values.resize(self.tags.len() * self.width, T::ZERO);
         slots.iter_mut().filter(|slot| **slot == ABSENT).zip(first..).for_each(|(slot, new)| *slot = new);
