@@ -210,7 +210,6 @@ impl<T: Number> Rows<T> {
     /// those that have none. Returns the freed slots, in the order of their positions: whatever
     /// knows rows by their slots must be told in the same step, for a row that is made later reuses
     /// them. It starts with its initial values.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the delete operation calls it next"))]
     pub fn remove(&mut self, positions: &[u64]) -> Vec<u32> {
         debug_assert!(!self.is_dense(), "every row of a dense table exists");
         debug_assert!(positions.is_sorted_by(|one, next| one < next), "positions rise");
@@ -225,7 +224,11 @@ impl<T: Number> Rows<T> {
 
     /// Gives the rows at these slots and positions their initial values and zero state, as if each
     /// had been removed and made again. They keep their slots.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the delete operation calls it next"))]
+    ///
+    /// Takes the place of [`remove`](Self::remove) for rows that a held sum of an open clock names
+    /// ([`Clocks::holds_any`](crate::intake::clocks::Clocks::holds_any)): a later contribution has
+    /// made them anew. To a scan they are rows that only held contributions have made, so they are
+    /// to be [made pending](Self::make_pending) for those clocks.
     pub fn reset(&mut self, slots: &[u32], positions: &[u64]) {
         debug_assert!(!self.is_dense() && slots.len() == positions.len(), "a position for each slot");
         self.slab.reset(slots, positions);

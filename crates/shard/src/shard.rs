@@ -19,6 +19,7 @@ mod advance;
 mod checkpoint;
 mod push;
 mod read;
+mod remove;
 mod replicate;
 
 use crate::checkpoint::{CheckpointRequest, ShardImage};

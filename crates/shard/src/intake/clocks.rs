@@ -289,6 +289,38 @@ impl<T: Number> Clocks<T> {
         self.failed = saved.failed.into();
     }
 
+    /// The open clocks whose held sums name the row at `slot`. A row that is removed after a clock
+    /// has been applied is made anew by each of them.
+    pub fn holding(&self, slot: u32) -> impl Iterator<Item = Clock> + '_ {
+        self.held.iter().filter_map(move |(clock, held)| match held {
+            HeldClock::Sum(sum) if sum.contains(slot) => Some(*clock),
+            HeldClock::Sum(_) | HeldClock::Failed(_) => None,
+        })
+    }
+
+    /// Whether the held sum of any open clock names the row at `slot`. Such a row is not removed,
+    /// for its slot must stay its own: it is reset
+    /// ([`Rows::reset`](crate::rows::Rows::reset)), as the row that a later contribution makes.
+    pub fn holds_any(&self, slot: u32) -> bool {
+        self.holding(slot).next().is_some()
+    }
+
+    /// Drops rows that have been removed, of `width` numbers, from everything that is held. At the
+    /// head of a chain no held sum names them. A replica may still hold clocks that the head has
+    /// applied before it removed the rows.
+    pub fn remove_rows(&mut self, width: usize, rows: &[Row]) {
+        for held in self.held.values_mut() {
+            if let HeldClock::Sum(sum) = held {
+                rows.iter().for_each(|(_, slot)| sum.remove(width, *slot));
+            }
+        }
+        for changes in self.changes.values_mut().filter(|changes| !changes.is_empty()) {
+            rows.iter().for_each(|(position, _)| {
+                changes.remove(position);
+            });
+        }
+    }
+
     /// The rows, of `width` numbers, have moved: `moves` gives the new slot of each old one,
     /// `ABSENT` for a removed row, which is dropped.
     pub fn renumber(&mut self, width: usize, moves: &[u32]) {
@@ -411,6 +443,25 @@ mod tests {
         let ended = clocks.pop_before(Clock(1)).expect("held");
         assert_eq!(ended.changes.iter().collect::<Vec<_>>(), [(101, 2), (99, 0)]);
         assert!(matches!(ended.outcome, ClockOutcome::Apply { slots, values } if slots == [2] && values == [6]));
+    }
+
+    #[test]
+    fn clocks_drop_removed_rows_and_say_which_rows_are_held() {
+        let mut clocks = clocks(Combine::Clock(Reduce::Sum));
+        [(0, 1, 5), (0, 3, 6), (2, 1, 7)]
+            .into_iter()
+            .for_each(|(clock, slot, value)| add(&mut clocks, clock, slot, value));
+        clocks.fail(FailedClock { clock: Clock(1), worker: WORKERS[0], refusal: Refusal::Undecodable });
+        clocks.will_change(Clock(1), [(101, 1)].into_iter());
+        assert_eq!([0, 1, 2, 3].map(|slot| clocks.holds_any(slot)), [false, true, false, true]);
+        assert_eq!(clocks.holding(1).collect::<Vec<_>>(), [Clock(0), Clock(2)]);
+        clocks.remove_rows(1, &[(101, 1)]);
+        assert!(!clocks.holds_any(1) && clocks.holds_any(3));
+        clocks.renumber(1, &[ABSENT, ABSENT, ABSENT, 0]);
+        assert!(clocks.holds_any(0));
+        assert_eq!(pop(&mut clocks, 3), Some((0, Some((vec![0], vec![6])), vec![103], 20)));
+        assert_eq!(pop(&mut clocks, 3), Some((1, None, vec![], 0)));
+        assert_eq!(pop(&mut clocks, 3), Some((2, Some((vec![], vec![])), vec![], 10)));
     }
 
     #[test]

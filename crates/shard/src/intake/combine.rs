@@ -104,8 +104,13 @@ impl<T: Number> Combination<T> {
         Some(&self.sums[(place as usize - 1) * width..][..width])
     }
 
+    /// Whether anybody has contributed to a row.
+    pub fn contains(&self, slot: u32) -> bool {
+        self.places.get(slot as usize).is_some_and(|place| *place > 0)
+    }
+
     /// Drops the sum of a row, if there is one. The last row takes its place.
-    fn remove(&mut self, width: usize, slot: u32) {
+    pub fn remove(&mut self, width: usize, slot: u32) {
         let Some(place) = self.places.get_mut(slot as usize).filter(|place| **place > 0) else { return };
         let index = std::mem::take(place) as usize - 1;
         self.slots.swap_remove(index);
@@ -200,7 +205,12 @@ mod tests {
             let mut combination = Combination::<i64>::new(Vec::new());
             combination.add(2, 4, &Resolved::List(vec![0, 2, 3]), &[1, -1, 3, -3, 4, -4]);
             removed.iter().for_each(|slot| combination.remove(2, *slot));
+            assert!(removed.iter().all(|slot| !combination.contains(*slot)));
             combination.renumber(2, moves);
+            let held = (0..9).filter(|slot| combination.contains(*slot));
+            assert!(held.eq(expected.iter().map(|(slot, _)| *slot)), "{removed:?}: and no others");
+            let rows = moves.iter().filter(|slot| **slot != ABSENT).count();
+            assert_eq!(combination.places.len(), rows, "memory follows the rows");
             for (slot, sum) in expected {
                 assert_eq!(combination.get(2, *slot), Some(&[*sum, -sum][..]), "{removed:?}, row {slot}");
             }

@@ -56,6 +56,12 @@ impl<T: Number> Rows<T> {
         self.slab.resolve_list(positions, true)
     }
 
+    /// The rows that exist at rising positions, by position and slot.
+    pub fn rows_at(&self, positions: &[u64]) -> Result<Vec<(u64, u32)>, Refusal> {
+        let (slots, _) = self.slab.find_list(positions)?;
+        Ok(positions.iter().copied().zip(slots).filter(|(_, slot)| *slot != ABSENT).collect())
+    }
+
     /// The slots of rising positions, where there are rows.
     pub fn find_rows(&self, positions: &[u64]) -> Result<Resolved, Refusal> {
         self.slab.find_list(positions).map(|(slots, _)| Resolved::List(slots))
