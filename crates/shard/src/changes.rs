@@ -72,6 +72,11 @@ impl ChangeLog {
         self.rows.extend(rows)
     }
 
+    /// Rows were removed. Their slots are free.
+    pub fn note_removed(&mut self, rows: &[Row]) {
+        rows.iter().for_each(|(position, slot)| self.rows.removed(*position, *slot));
+    }
+
     /// Sums that are held for a clock have changed.
     pub fn note_sums(&mut self, clock: Clock, rows: impl Iterator<Item = Row>) -> usize {
         self.sums.entry(clock).or_default().extend(rows)

@@ -58,6 +58,16 @@ impl Followers {
         self.replicas.note_changes(self.log.open_len() - before, times);
     }
 
+    /// Rows were removed. Their slots are free.
+    #[expect(dead_code, reason = "the delete operation calls it next")]
+    pub fn removed(&mut self, rows: &[Row]) {
+        if self.needs_after().is_some() {
+            self.subscribers.removed(rows);
+            self.log.note_removed(rows);
+            self.replicas.note_changes(rows.len(), rows.len());
+        }
+    }
+
     /// Sums that are held for a clock have changed.
     pub fn changed_sums(&mut self, clock: Clock, rows: impl Iterator<Item = Row>) {
         if self.replicas.takes_sums() {

@@ -25,7 +25,7 @@ pub use index::Index;
 pub(crate) use slab::{Resolved, RowsError};
 use std::collections::BTreeMap;
 use types::{Clock, Position, PositionRange, Setting, TableSpec};
-use update::{Number, Slots, Updaters};
+use update::{ABSENT, Number, Slots, Updaters};
 use wire::{Bits, Payload};
 
 /// The rows of one shard.
@@ -171,6 +171,21 @@ impl<T: Number> Rows<T> {
     /// What a reader sees at this frontier.
     pub fn read(&self, frontier: Clock, slots: Slots<'_>, out: &mut [T]) {
         self.slab.read(frontier, slots, out);
+    }
+
+    /// What a reader at this frontier sees of the rows at these positions and slots; where there is
+    /// no row, what it would see of a new one.
+    pub fn read_all(&self, frontier: Clock, positions: &[u64], slots: &[u32], out: &mut [T]) {
+        self.slab.read(frontier, Slots::List(slots), out);
+        if !self.reads_create() || !slots.contains(&ABSENT) {
+            return;
+        }
+        let width = self.width();
+        for ((row, position), slot) in out.chunks_exact_mut(width).zip(positions).zip(slots) {
+            if *slot == ABSENT {
+                self.slab.read_new(frontier, &[*position], row);
+            }
+        }
     }
 
     /// What a reader sees of these rows, lent, if the shard holds it as it was set.

@@ -7,7 +7,7 @@ use crate::leases::LeasedParts;
 use crate::metadata::ShardMetadata;
 use crate::rows::{Resolved, Rows};
 use types::{Clock, WorkerId};
-use update::{ABSENT, Number, Slots};
+use update::{ABSENT, Number};
 use wire::{Head, Payload, Pool};
 
 /// A row by its position and slot.
@@ -51,10 +51,11 @@ impl<T: Number> ShardView<'_, T> {
         self.rows.row_states(slots.iter().copied(), self.pool)
     }
 
-    /// The values of the rows at these slots as a reader at this frontier sees them.
-    pub fn values(&self, slots: &[u32], frontier: Clock) -> Payload {
+    /// The values of the rows at these positions and slots as a reader at this frontier sees them,
+    /// those of new rows where there are none.
+    pub fn values(&self, positions: &[u64], slots: &[u32], frontier: Clock) -> Payload {
         let mut values = self.pool.take(slots.len() * self.rows.width() * size_of::<T>());
-        self.rows.read(frontier, Slots::List(slots), values.numbers_mut::<T>());
+        self.rows.read_all(frontier, positions, slots, values.numbers_mut::<T>());
         values.freeze()
     }
 

@@ -89,8 +89,8 @@ fn a_server_crashes_between_pushes_and_reads(seed: u64, sabotage: Option<Sabotag
 }
 
 /// Each row is pushed to once, in small pushes that follow each other closely, so that replication
-/// batches are under way together and some are lost. Then the head crashes: a row that a resend left
-/// out is missing for good, because no later push sends it again.
+/// batches are under way together and some are lost. Then the head crashes: a row that a resend
+/// left out is missing for good, because no later push sends it again.
 fn a_server_crashes_after_rows_that_changed_once(seed: u64, consistency: Consistency) -> Cluster {
     let spec = rows().consistency(consistency);
     let mut cluster = Cluster::elastic(seed, SIZE, Faults::ALL, FAILURE_TIMEOUT, 2);

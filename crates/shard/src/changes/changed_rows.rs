@@ -2,6 +2,7 @@
 
 use crate::rows::slot_set::SlotSet;
 use crate::view::Row;
+use std::collections::BTreeSet;
 use update::ABSENT;
 
 /// Some rows by position and slot, in the order in which they changed first.
@@ -29,6 +30,16 @@ impl ChangedRows {
     pub fn removed(&mut self, position: u64, slot: u32) {
         self.known.remove(slot);
         self.rows.push((position, ABSENT));
+    }
+
+    /// Drops removed rows, as if they had not changed.
+    pub fn forget(&mut self, removed: &[Row]) {
+        if self.rows.is_empty() || removed.is_empty() {
+            return;
+        }
+        let gone: BTreeSet<u64> = removed.iter().map(|(position, _)| *position).collect();
+        self.rows.retain(|(position, _)| !gone.contains(position));
+        removed.iter().for_each(|(_, slot)| self.known.remove(*slot));
     }
 
     /// How many rows it holds.

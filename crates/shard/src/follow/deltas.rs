@@ -317,10 +317,8 @@ impl DeltaLog {
         let sequence = self.sequence;
         let rows_per_part = (PART_BYTES / (view.rows.width() * size_of::<T>() + 8)).max(1);
         for positions in changed.chunks(rows_per_part) {
-            // They were read once, so they are this shard's.
-            let Ok(resolved) = view.rows.find_rows(positions) else { continue };
             let mut values = vec![T::ZERO; positions.len() * view.rows.width()];
-            view.rows.read(frontier, resolved.slots(), &mut values);
+            view.rows.read_all(frontier, positions, &view.slots(positions), &mut values);
             // Only tables of f32 have a delta log.
             let values: &mut [f32] = bytemuck::cast_slice_mut(&mut values);
             deltas.extend(self.delta(positions, values, frontier));

@@ -449,7 +449,7 @@ fn changes_of(chunks: &[ReplicaChunk]) -> Changes {
     for chunk in chunks {
         let positions = chunk.positions.numbers::<u64>().unwrap_or(&[]);
         match &chunk.contents {
-            ChunkContents::Rows => changes.rows.extend_from_slice(positions),
+            ChunkContents::Rows | ChunkContents::RemovedRows => changes.rows.extend_from_slice(positions),
             ChunkContents::ClockSums { clock } => changes.sums.entry(*clock).or_default().extend(positions),
             ChunkContents::Metadata { .. } => {}
         }

@@ -55,7 +55,7 @@ impl Subscription {
             failed: view.clocks.failed().filter(|failed| failed.clock >= from).cloned().collect(),
             contains: view.streams.finished(worker),
             positions: view.pool.copy(&positions),
-            values: view.values(&slots, frontier),
+            values: view.values(&positions, &slots, frontier),
         }
     }
 }
@@ -127,6 +127,20 @@ impl Subscribers {
         Some((subscription.sequence, subscription.number))
     }
 
+    /// Rows were removed: workers that have read them watch for a new row at the same key.
+    pub fn removed(&mut self, rows: &[Row]) {
+        for (worker, subscription) in &mut self.subscriptions {
+            for (position, slot) in rows {
+                if !subscription.rows.contains(*slot) {
+                    continue;
+                }
+                subscription.rows.remove(*slot);
+                let is_new = self.absent.entry(*position).or_default().insert(*worker);
+                subscription.absent += u64::from(is_new);
+            }
+        }
+    }
+
     /// A row was made: workers that have read its key watch the row from now on.
     fn made(&mut self, position: u64, slot: u32) {
         for worker in self.absent.remove(&position).into_iter().flatten() {
@@ -166,12 +180,17 @@ impl Subscribers {
         let behind: Vec<WorkerId> = self.subscriptions.iter().filter(behind).map(|(worker, _)| *worker).collect();
         behind.into_iter().for_each(|worker| self.drop_worker(worker));
         if !self.absent.is_empty() {
-            changed.iter().for_each(|(position, slot)| self.made(*position, *slot));
+            let made = changed.iter().filter(|(_, slot)| *slot != ABSENT);
+            made.for_each(|(position, slot)| self.made(*position, *slot));
         }
-        let of = |subscription: &Subscription| {
-            changed.iter().copied().filter(|(_, slot)| subscription.rows.contains(*slot)).collect()
+        let of = |worker: &WorkerId, subscription: &Subscription| {
+            let is_its = |(position, slot): &Row| match *slot {
+                ABSENT => self.absent.get(position).is_some_and(|readers| readers.contains(worker)),
+                slot => subscription.rows.contains(slot),
+            };
+            changed.iter().copied().filter(is_its).collect()
         };
-        self.subscriptions.iter().map(|(worker, subscription)| (*worker, of(subscription))).collect()
+        self.subscriptions.iter().map(|(worker, subscription)| (*worker, of(worker, subscription))).collect()
     }
 
     /// The frontier has moved to `frontier`: sends every subscriber those of its rows that changed,
@@ -264,6 +283,19 @@ mod tests {
         subscribers.subscribe(WorkerId(0), Clock(0), &[(10, 0), (20, 1)], 10, 0);
         subscribers.renumber(&[ABSENT, 0]);
         assert_eq!(subscribers.take_changes(&[(20, 0), (30, 1)]), [(WorkerId(0), vec![(20, 0)])]);
+    }
+
+    #[test]
+    fn subscribers_hear_that_a_row_was_removed_and_that_it_was_made_anew() {
+        let mut subscribers = Subscribers::default();
+        subscribers.subscribe(WorkerId(0), Clock(0), &[(10, 0), (20, 1)], 2, 0);
+        subscribers.subscribe(WorkerId(1), Clock(0), &[(20, 1)], 2, 0);
+        subscribers.removed(&[(10, 0), (30, 2)]);
+        let changes = subscribers.take_changes(&[(10, ABSENT), (30, ABSENT), (40, 0)]);
+        assert_eq!(changes, [(WorkerId(0), vec![(10, ABSENT)]), (WorkerId(1), vec![])], "slot 0 is another row's");
+        let changes = subscribers.take_changes(&[(10, 7)]);
+        assert_eq!(changes, [(WorkerId(0), vec![(10, 7)]), (WorkerId(1), vec![])]);
+        assert_eq!(subscribers.subscribe(WorkerId(0), Clock(0), &[(10, 7)], 2, 0), Some((1, 0)), "within its bound");
     }
 
     #[test]

@@ -314,11 +314,7 @@ impl<T: Number> Clocks<T> {
                 rows.iter().for_each(|(_, slot)| sum.remove(width, *slot));
             }
         }
-        for changes in self.changes.values_mut().filter(|changes| !changes.is_empty()) {
-            rows.iter().for_each(|(position, _)| {
-                changes.remove(position);
-            });
-        }
+        self.changes.values_mut().for_each(|changes| changes.forget(rows));
     }
 
     /// The rows, of `width` numbers, have moved: `moves` gives the new slot of each old one,
@@ -338,6 +334,7 @@ mod tests {
     use super::*;
     use crate::rows::Resolved;
     use types::Reduce;
+    use update::ABSENT;
 
     const WORKERS: [WorkerId; 2] = [WorkerId(0), WorkerId(1)];
 

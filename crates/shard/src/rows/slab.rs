@@ -7,7 +7,7 @@ use super::initial::initial;
 use super::slot_allocator::SlotAllocator;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use types::{Clock, Initial, Placement, Position, PositionRange, Setting, TableShape, TableSpec, UpdaterSpec};
+use types::{Clock, Initial, Key, Placement, Position, PositionRange, Setting, TableShape, TableSpec, UpdaterSpec};
 use update::{ABSENT, Number, Slots, UnknownUpdater, UpdateStep, Updater, Updaters};
 use wire::{Payload, Refusal};
 
@@ -274,10 +274,18 @@ impl<T: Number> Slab<T> {
         for (position, slot) in rows {
             let key = self.placement.key(Position(position));
             let row = &mut self.slab[slot as usize * self.stride..][..self.width];
-            for (column, weight) in row.iter_mut().enumerate() {
-                *weight = T::from_f64(initial(self.rule, key, column));
-            }
+            set_initial(self.rule, key, row);
         }
+    }
+
+    /// What a reader at this frontier would see of new rows at these positions.
+    pub fn read_new(&self, frontier: Clock, positions: &[u64], out: &mut [T]) {
+        let mut rows = vec![T::ZERO; positions.len() * self.stride];
+        for (row, position) in rows.chunks_exact_mut(self.stride).zip(positions) {
+            set_initial(self.rule, self.placement.key(Position(*position)), &mut row[..self.width]);
+        }
+        let all = Slots::Run { first: 0, count: positions.len() };
+        self.updater.read_rows(&self.step(frontier), self.width, &rows, all, out);
     }
 
     /// Removes the rows at rising positions, and passes over those that have none. Returns the
@@ -477,6 +485,13 @@ impl<T: Number> Slab<T> {
     pub fn read(&self, frontier: Clock, slots: Slots<'_>, out: &mut [T]) {
         let step = self.step(frontier);
         self.updater.read_rows(&step, self.width, &self.slab, slots, out);
+    }
+}
+
+/// Writes the initial weights of a key's row.
+fn set_initial<T: Number>(rule: Initial, key: Key, row: &mut [T]) {
+    for (column, weight) in row.iter_mut().enumerate() {
+        *weight = T::from_f64(initial(rule, key, column));
     }
 }
 

@@ -49,7 +49,6 @@ pub(super) fn remove_rows<T: Number>(
 
 /// Removes exactly the rows that the head of the chain has removed. A replica takes a removal in
 /// before it hears which clocks were applied first, so it may still hold sums of those.
-#[cfg_attr(not(test), expect(dead_code, reason = "replication of the delete operation calls it next"))]
 pub(super) fn follow_removal<T: Number>(
     rows: &mut Rows<T>,
     clocks: &mut Clocks<T>,
@@ -107,7 +106,7 @@ mod tests {
                 let ClockOutcome::Apply { slots, values } = ended.outcome else { panic!("none fails") };
                 self.rows.end_clock(ended.clock, true);
                 self.rows.apply_clock(ended.clock, &slots, values);
-                changed.extend(ended.changes);
+                changed.extend(ended.changes.iter());
             }
             changed
         }

@@ -7,8 +7,9 @@ use crate::follow::replica::peers::ChainRole;
 use crate::follow::replica::{Arrival, Replication};
 use crate::metadata::ShardMetadata;
 use crate::shard::Shard;
+use crate::shard::remove::follow_removal;
 use crate::view::ShardView;
-use types::{Clock, NodeId, Plan, Time, WorkerId};
+use types::{Clock, NodeId, Plan, PositionRange, Time, WorkerId};
 use update::Number;
 use wire::{ChunkContents, Outbox, ReplicaChunk, Replicated};
 
@@ -102,8 +103,10 @@ impl<T: Number> Shard<T> {
             Arrival::Answered => replicas.answer(log, &self.identity, out),
             Arrival::Backfill { chunk, begins } => {
                 if begins {
-                    // Sums of an earlier backfill may be of clocks that are over.
+                    // Sums of an earlier backfill may be of clocks that are over, and its rows may
+                    // have been removed since.
                     self.clocks.forget_held();
+                    self.forget_rows();
                 }
                 let taken = chunk.filter(|chunk| self.take(chunk).is_some());
                 let Followers { log, replicas, .. } = &mut self.followers;
@@ -126,11 +129,20 @@ impl<T: Number> Shard<T> {
     fn take(&mut self, ReplicaChunk { contents, positions, values, .. }: &ReplicaChunk) -> Option<()> {
         match contents {
             ChunkContents::Rows => self.take_rows(positions.numbers()?, values.numbers()?),
+            ChunkContents::RemovedRows => self.take_removal(positions.numbers()?),
             ChunkContents::ClockSums { clock } => self.take_sums(*clock, positions.numbers()?, values.numbers()?),
             ChunkContents::Metadata { bytes } => {
                 self.load(ShardMetadata::read(bytes).ok()?);
                 Some(())
             }
+        }
+    }
+
+    /// Removes all rows of a sparse table.
+    fn forget_rows(&mut self) {
+        if !self.rows.is_dense() {
+            let (positions, ..) = self.rows.scan(PositionRange::ALL, usize::MAX);
+            self.rows.remove(&positions);
         }
     }
 
@@ -149,6 +161,14 @@ impl<T: Number> Shard<T> {
         }
         let resolved = self.rows.make_rows(positions).ok()?;
         self.rows.put_row_state(&resolved, values)
+    }
+
+    /// Removes rows that another replica does not have any more.
+    fn take_removal(&mut self, positions: &[u64]) -> Option<()> {
+        if self.rows.is_dense() || !rise(positions) {
+            return None;
+        }
+        follow_removal(&mut self.rows, &mut self.clocks, positions).ok().map(|_| ())
     }
 
     /// Puts the sums that another replica holds for a clock in place.

@@ -31,6 +31,8 @@ pub struct ReplicaChunk {
 pub enum ChunkContents {
     /// Rows with their updater's state.
     Rows,
+    /// Rows that are gone: positions alone.
+    RemovedRows,
     /// Sums of contributions that are held for a clock.
     ClockSums {
         /// The clock.
@@ -56,7 +58,7 @@ pub struct Replicated {
     pub backfill: Option<(u64, u32)>,
 }
 
-variants!(ChunkContents { 0 => Rows, 1 => ClockSums { clock }, 2 => Metadata { bytes } });
+variants!(ChunkContents { 0 => Rows, 1 => ClockSums { clock }, 2 => Metadata { bytes }, 3 => RemovedRows });
 fields!(Replicated { table, shard, through, backfill });
 fields_and_payloads!(ReplicaChunk { table, shard, changes, backfill, contents }, |input, [positions, values]| {
     positions,

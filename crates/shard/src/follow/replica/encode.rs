@@ -14,12 +14,21 @@ pub(crate) fn rows_per_chunk(row_bytes: usize) -> usize {
     (PART_BYTES / row_bytes.max(8)).max(1)
 }
 
-/// The state of the rows at rising positions, as they are now.
+/// The state of the rows at rising positions, as they are now, and which of them are gone.
 pub(crate) fn rows<T: Number>(positions: &[u64], view: &ShardView<'_, T>, mut put: impl FnMut(Contents)) {
     for positions in positions.chunks(rows_per_chunk(view.rows.row_state_bytes())) {
         let slots = view.slots(positions);
-        debug_assert!(!slots.contains(&ABSENT), "a changed row is there");
-        put((ChunkContents::Rows, view.pool.copy(positions), view.row_states(&slots)));
+        if !slots.contains(&ABSENT) {
+            put((ChunkContents::Rows, view.pool.copy(positions), view.row_states(&slots)));
+            continue;
+        }
+        let all = || positions.iter().copied().zip(slots.iter().copied());
+        let gone: Vec<u64> = all().filter(|(_, slot)| *slot == ABSENT).map(|(position, _)| position).collect();
+        let (there, slots): (Vec<u64>, Vec<u32>) = all().filter(|(_, slot)| *slot != ABSENT).unzip();
+        put((ChunkContents::RemovedRows, view.pool.copy(&gone), Payload::EMPTY));
+        if !there.is_empty() {
+            put((ChunkContents::Rows, view.pool.copy(&there), view.row_states(&slots)));
+        }
     }
 }
 
