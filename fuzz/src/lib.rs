@@ -231,8 +231,9 @@ pub fn message(input: &mut Unstructured) -> Result<Message> {
             let (positions, kind) = (positions(input)?, number_type(input)?);
             let count = positions.len() as u64 / 8 * input.int_in_range(1..=3)?;
             let values = values(input, count, kind)?;
-            let contents = match input.int_in_range(0..=3)? {
+            let contents = match input.int_in_range(0..=4)? {
                 0 => ChunkContents::Rows,
+                4 => ChunkContents::ClockRemovals { clock: Clock(number(input)?) },
                 3 => ChunkContents::RemovedRows,
                 1 => ChunkContents::ClockSums { clock: Clock(number(input)?) },
                 _ => ChunkContents::Metadata { bytes: many(input, |input| input.arbitrary())? },

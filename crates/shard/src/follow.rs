@@ -59,7 +59,6 @@ impl Followers {
     }
 
     /// Rows were removed. Their slots are free.
-    #[expect(dead_code, reason = "the delete operation calls it next")]
     pub fn removed(&mut self, rows: &[Row]) {
         if self.needs_after().is_some() {
             self.subscribers.removed(rows);

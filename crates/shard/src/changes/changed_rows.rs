@@ -13,12 +13,15 @@ pub(crate) struct ChangedRows {
 }
 
 impl ChangedRows {
-    /// Notes rows. Returns how many there were, repeated ones included.
+    /// Notes rows, `ABSENT` where a position has none. Returns how many there were, repeated ones
+    /// included.
     pub fn extend(&mut self, rows: impl Iterator<Item = Row>) -> usize {
         let mut times = 0;
         for (position, slot) in rows {
             times += 1;
-            if !self.known.contains(slot) {
+            if slot == ABSENT {
+                self.rows.push((position, ABSENT));
+            } else if !self.known.contains(slot) {
                 self.known.insert(slot);
                 self.rows.push((position, slot));
             }

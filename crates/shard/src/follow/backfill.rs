@@ -137,7 +137,9 @@ impl Backfill {
         let of_slots = if held.peek().is_some() { view.rows.positions() } else { Vec::new() };
         for (clock, slots) in held {
             let mut positions: Vec<u64> = slots.iter().map(|slot| of_slots[*slot as usize]).collect();
+            positions.extend(view.clocks.removals(clock));
             positions.sort_unstable();
+            positions.dedup();
             encode::sums(clock, &positions, view, |contents| self.put(contents, false, view, send));
         }
         self.put(encode::metadata(view), true, view, send);

@@ -450,7 +450,9 @@ fn changes_of(chunks: &[ReplicaChunk]) -> Changes {
         let positions = chunk.positions.numbers::<u64>().unwrap_or(&[]);
         match &chunk.contents {
             ChunkContents::Rows | ChunkContents::RemovedRows => changes.rows.extend_from_slice(positions),
-            ChunkContents::ClockSums { clock } => changes.sums.entry(*clock).or_default().extend(positions),
+            ChunkContents::ClockSums { clock } | ChunkContents::ClockRemovals { clock } => {
+                changes.sums.entry(*clock).or_default().extend(positions);
+            }
             ChunkContents::Metadata { .. } => {}
         }
     }

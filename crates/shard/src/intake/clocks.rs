@@ -26,6 +26,8 @@ pub(crate) struct Clocks<T> {
     frontier: Frontier,
     held: BTreeMap<Clock, HeldClock<T>>,
     examples: BTreeMap<Clock, u64>,
+    /// Positions whose rows are removed once a held clock is applied.
+    removals: BTreeMap<Clock, BTreeSet<u64>>,
     /// Positions and slots of the rows that each held clock will change, where followers need
     /// them.
     changes: BTreeMap<Clock, ChangedRows>,
@@ -43,6 +45,8 @@ pub(crate) struct EndedClock<T> {
     pub outcome: ClockOutcome<T>,
     /// The rows that it changes, if followers need them.
     pub changes: ChangedRows,
+    /// Positions, rising, whose rows are removed after its contributions are applied.
+    pub removals: Vec<u64>,
     /// The examples that its contributions were computed from.
     pub examples: u64,
 }
@@ -84,6 +88,7 @@ impl<T: Number> Clocks<T> {
             frontier: Frontier::new(present),
             held: BTreeMap::new(),
             examples: BTreeMap::new(),
+            removals: BTreeMap::new(),
             changes: BTreeMap::new(),
             settings: BTreeSet::new(),
             failed: VecDeque::new(),
@@ -152,6 +157,20 @@ impl<T: Number> Clocks<T> {
         }
     }
 
+    /// The rows at these positions are removed once the clock is applied; nothing if the clock will
+    /// fail.
+    pub fn hold_removal(&mut self, clock: Clock, positions: impl Iterator<Item = u64>) {
+        // The sum makes the clock a held one, though nobody may contribute to it.
+        if self.sum(clock, Vec::new).is_some() {
+            self.removals.entry(clock).or_default().extend(positions);
+        }
+    }
+
+    /// Whether the row at a position is removed once the clock is applied.
+    pub fn removes(&self, clock: Clock, position: u64) -> bool {
+        self.removals.get(&clock).is_some_and(|positions| positions.contains(&position))
+    }
+
     /// A held clock will change these rows, perhaps several moves of the frontier from now.
     pub fn will_change(&mut self, clock: Clock, rows: impl Iterator<Item = Row>) {
         self.changes.entry(clock).or_default().extend(rows);
@@ -173,6 +192,7 @@ impl<T: Number> Clocks<T> {
 
     /// A contribution to a clock was refused: the clock is lost for all workers alike.
     pub fn fail(&mut self, failed: FailedClock) {
+        self.removals.remove(&failed.clock);
         self.held.insert(failed.clock, HeldClock::Failed(failed));
     }
 
@@ -187,6 +207,7 @@ impl<T: Number> Clocks<T> {
         let (clock, held) = entry.remove_entry();
         let examples = self.examples.remove(&clock).unwrap_or(0);
         let changes = self.changes.remove(&clock).unwrap_or_default();
+        let removals = self.removals.remove(&clock).unwrap_or_default().into_iter().collect();
         let outcome = match (held, self.combine) {
             (HeldClock::Sum(sum), Combine::Clock(reduce)) => {
                 // In a clock that nobody has ended, as at the end of a run, its contributors count
@@ -204,7 +225,7 @@ impl<T: Number> Clocks<T> {
                 ClockOutcome::Failed
             }
         };
-        Some(EndedClock { clock, outcome, changes, examples })
+        Some(EndedClock { clock, outcome, changes, removals, examples })
     }
 
     /// Examples of clocks before `end` in which no worker contributed to this shard.
@@ -236,6 +257,19 @@ impl<T: Number> Clocks<T> {
         })
     }
 
+    /// The positions, rising, whose rows are removed once the clock is applied.
+    pub fn removals(&self, clock: Clock) -> impl Iterator<Item = u64> + '_ {
+        self.removals.get(&clock).into_iter().flatten().copied()
+    }
+
+    /// The sum that is held for a clock, unless there is none or the clock will fail.
+    pub fn held_sum(&self, clock: Clock) -> Option<&Combination<T>> {
+        match self.held.get(&clock)? {
+            HeldClock::Sum(sum) => Some(sum),
+            HeldClock::Failed(_) => None,
+        }
+    }
+
     /// The sums that a clock holds for the rows at these slots, row after row.
     pub fn sums_of(&self, clock: Clock, width: usize, slots: &[u32]) -> Option<Vec<T>> {
         let Some(HeldClock::Sum(sum)) = self.held.get(&clock) else { return None };
@@ -245,6 +279,7 @@ impl<T: Number> Clocks<T> {
     /// Forgets everything that is held: a backfill brings it again from the beginning.
     pub fn forget_held(&mut self) {
         self.held.clear();
+        self.removals.clear();
         self.changes.clear();
     }
 
@@ -284,6 +319,7 @@ impl<T: Number> Clocks<T> {
         }
         self.held.extend(saved.failing.into_iter().map(|failed| (failed.clock, HeldClock::Failed(failed))));
         self.changes.retain(|clock, _| self.held.contains_key(clock));
+        self.removals.retain(|clock, _| matches!(self.held.get(clock), Some(HeldClock::Sum(_))));
         self.examples = saved.examples.into_iter().collect();
         self.settings = saved.settings.into_iter().collect();
         self.failed = saved.failed.into();
@@ -440,6 +476,26 @@ mod tests {
         let ended = clocks.pop_before(Clock(1)).expect("held");
         assert_eq!(ended.changes.iter().collect::<Vec<_>>(), [(101, 2), (99, 0)]);
         assert!(matches!(ended.outcome, ClockOutcome::Apply { slots, values } if slots == [2] && values == [6]));
+    }
+
+    #[test]
+    fn clocks_hold_removals_until_their_clock_is_applied_or_fails() {
+        let mut clocks = clocks(Combine::Clock(Reduce::Sum));
+        clocks.hold_removal(Clock(0), [7, 3].into_iter());
+        add(&mut clocks, 1, 1, 5);
+        clocks.hold_removal(Clock(1), [9].into_iter());
+        assert_eq!((clocks.removes(Clock(0), 7), clocks.removes(Clock(1), 7)), (true, false));
+        let has_sum = |clock| clocks.held_sum(Clock(clock)).is_some_and(|sum| sum.contains(1));
+        assert_eq!((has_sum(1), has_sum(0), has_sum(7)), (true, false, false));
+        let mut replica = self::clocks(Combine::Clock(Reduce::Sum));
+        replica.hold_removal(Clock(1), [9].into_iter());
+        replica.hold_removal(Clock(5), [9].into_iter());
+        replica.load(clocks.save());
+        assert_eq!((replica.removals(Clock(1)).count(), replica.removals(Clock(5)).count()), (1, 0));
+        clocks.fail(FailedClock { clock: Clock(1), worker: WORKERS[0], refusal: Refusal::Undecodable });
+        clocks.hold_removal(Clock(1), [8].into_iter());
+        let removals = |clocks: &mut Clocks<i64>| clocks.pop_before(Clock(9)).map(|ended| ended.removals);
+        assert_eq!((removals(&mut clocks), removals(&mut clocks)), (Some(vec![3, 7]), Some(vec![])));
     }
 
     #[test]

@@ -46,6 +46,7 @@ impl<T: Number> Shard<T> {
                     self.rows.count_examples(ended.examples);
                     self.rows.apply_clock(ended.clock, &slots, values);
                     self.followers.changed(ended.changes.iter());
+                    self.remove(&ended.removals);
                 }
                 ClockOutcome::Failed => {
                     self.rows.end_clock(ended.clock, false);

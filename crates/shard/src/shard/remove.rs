@@ -9,15 +9,31 @@
 
 use crate::intake::clocks::Clocks;
 use crate::rows::Rows;
+use crate::shard::Shard;
 use crate::view::Row;
 use std::collections::BTreeMap;
 use types::Clock;
 use update::Number;
 use wire::Refusal;
 
+impl<T: Number> Shard<T> {
+    /// Removes the rows at rising positions, and tells followers.
+    pub(super) fn remove(&mut self, positions: &[u64]) {
+        if positions.is_empty() {
+            return;
+        }
+        // Positions of other shards were refused when they came.
+        let Ok(RemovedRows { removed, reset }) = remove_rows(&mut self.rows, &mut self.clocks, positions) else {
+            return;
+        };
+        self.followers.removed(&removed);
+        self.followers.changed(reset.into_iter());
+    }
+}
+
 /// What became of the rows of a removal.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct RemovedRows {
+struct RemovedRows {
     /// They do not exist any more. New rows reuse their slots, so whatever knows rows by slots must
     /// be told in the same step.
     pub removed: Vec<Row>,
@@ -28,8 +44,7 @@ pub(super) struct RemovedRows {
 
 /// Removes the rows at rising positions of a sparse table, after all clocks that the removal
 /// follows have been applied.
-#[cfg_attr(not(test), expect(dead_code, reason = "the delete operation calls it next"))]
-pub(super) fn remove_rows<T: Number>(
+fn remove_rows<T: Number>(
     rows: &mut Rows<T>,
     clocks: &mut Clocks<T>,
     positions: &[u64],

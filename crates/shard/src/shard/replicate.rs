@@ -131,6 +131,11 @@ impl<T: Number> Shard<T> {
             ChunkContents::Rows => self.take_rows(positions.numbers()?, values.numbers()?),
             ChunkContents::RemovedRows => self.take_removal(positions.numbers()?),
             ChunkContents::ClockSums { clock } => self.take_sums(*clock, positions.numbers()?, values.numbers()?),
+            ChunkContents::ClockRemovals { clock } => {
+                let positions = positions.numbers::<u64>().filter(|positions| rise(positions))?;
+                self.clocks.hold_removal(*clock, positions.iter().copied());
+                Some(())
+            }
             ChunkContents::Metadata { bytes } => {
                 self.load(ShardMetadata::read(bytes).ok()?);
                 Some(())

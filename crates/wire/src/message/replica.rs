@@ -38,6 +38,11 @@ pub enum ChunkContents {
         /// The clock.
         clock: Clock,
     },
+    /// Rows that are removed once a clock is applied: positions alone.
+    ClockRemovals {
+        /// The clock.
+        clock: Clock,
+    },
     /// Everything else that a shard knows, and the end of the batch.
     Metadata {
         /// As the shard encodes it.
@@ -58,7 +63,13 @@ pub struct Replicated {
     pub backfill: Option<(u64, u32)>,
 }
 
-variants!(ChunkContents { 0 => Rows, 1 => ClockSums { clock }, 2 => Metadata { bytes }, 3 => RemovedRows });
+variants!(ChunkContents {
+    0 => Rows,
+    1 => ClockSums { clock },
+    2 => Metadata { bytes },
+    3 => RemovedRows,
+    4 => ClockRemovals { clock },
+});
 fields!(Replicated { table, shard, through, backfill });
 fields_and_payloads!(ReplicaChunk { table, shard, changes, backfill, contents }, |input, [positions, values]| {
     positions,

@@ -32,11 +32,23 @@ pub(crate) fn rows<T: Number>(positions: &[u64], view: &ShardView<'_, T>, mut pu
     }
 }
 
-/// The sums that a clock holds for the rows at rising positions; nothing if the clock is over.
+/// What a clock holds for rising positions: sums, and which of the rows it removes. Nothing if the
+/// clock is over.
 pub(crate) fn sums<T: Number>(clock: Clock, positions: &[u64], view: &ShardView<'_, T>, mut put: impl FnMut(Contents)) {
+    let Some(sum) = view.clocks.held_sum(clock) else { return };
+    let removes = view.clocks.removals(clock).next().is_some();
     for positions in positions.chunks(rows_per_chunk(view.rows.width() * size_of::<T>())) {
-        let Some(values) = view.sums(clock, &view.slots(positions)) else { continue };
-        put((ChunkContents::ClockSums { clock }, view.pool.copy(positions), values));
+        let all = positions.iter().copied().zip(view.slots(positions));
+        let (summed, slots): (Vec<u64>, Vec<u32>) =
+            all.filter(|(_, slot)| *slot != ABSENT && sum.contains(*slot)).unzip();
+        if let Some(values) = view.sums(clock, &slots).filter(|_| !slots.is_empty()) {
+            put((ChunkContents::ClockSums { clock }, view.pool.copy(&summed), values));
+        }
+        let removed = positions.iter().copied().filter(|position| removes && view.clocks.removes(clock, *position));
+        let removed: Vec<u64> = removed.collect();
+        if !removed.is_empty() {
+            put((ChunkContents::ClockRemovals { clock }, view.pool.copy(&removed), Payload::EMPTY));
+        }
     }
 }
 
