@@ -3,7 +3,7 @@
 use crate::rows::resolve::NotApplied;
 use codec::{Formats, Meter, PayloadDecoder, Stopwatch};
 use types::{PART_BYTES, TableSpec};
-use wire::{CodecPipeline, KeyPart, Payload, Pool, Push, Refusal, Writes};
+use wire::{CodecPipeline, KeyPart, Payload, Pool, Push, Refusal};
 
 /// Keys as they were before they were shortened.
 pub(crate) fn unpacked(keys: KeyPart) -> Result<KeyPart, Refusal> {
@@ -49,7 +49,7 @@ impl PushDecoder {
         if formats.leaves_values() {
             return Ok(Push { keys, ..push });
         }
-        if push.writes == Writes::Rows {
+        if push.writes.replaces_rows() {
             return Err(Refusal::Undecodable.into());
         }
         let count = keys.count().ok_or(Refusal::NotOrdered)?;

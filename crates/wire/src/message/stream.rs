@@ -51,6 +51,16 @@ impl Writes {
     /// ```
     pub const GRADIENTS: Self = Self::Gradients { lease: None };
 
+    /// Whether the rows are something else afterwards, whatever they were: then nothing that was
+    /// pushed to them before may come after it, and no cache can tell what they are.
+    #[must_use]
+    pub fn replaces_rows(self) -> bool {
+        match self {
+            Self::Gradients { .. } => false,
+            Self::Rows => true,
+        }
+    }
+
     /// What they are in a lease. Rows that are set are in none.
     #[must_use]
     pub fn lease(self) -> Option<LeasedPart> {

@@ -182,9 +182,9 @@ impl Worker {
         if !self.link.is_bounded() {
             return self.link.send_part(now, stream, head, message, out);
         }
-        // Sums are the same in any order; rows that are set are not.
-        let sets = matches!(message, StreamMessage::Push { writes: Writes::Rows, .. });
-        let ordered = sets || table.spec.combine == Combine::Each && !table.spec.updater.is_additive();
+        // Sums are the same in any order; rows that are replaced are not.
+        let replaces = matches!(&message, StreamMessage::Push { writes, .. } if writes.replaces_rows());
+        let ordered = replaces || table.spec.combine == Combine::Each && !table.spec.updater.is_additive();
         let number = self.link.wait(PacedPart { table: id, shard, head, message, significance, ordered });
         self.send_paced(now, out);
         self.counts.waited += u64::from(self.link.has_waiting_part(number));

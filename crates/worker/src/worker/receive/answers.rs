@@ -7,7 +7,7 @@ use crate::send::message::{ReadKeys, StreamMessage};
 use crate::ticket::PartialRead;
 use crate::worker::{Worker, active, row_state};
 use types::{Combine, Time};
-use wire::{Frame, Head, Keys, Message, Outbox, Pulled, Refreshed, Refusal, Wants, Writes};
+use wire::{Frame, Head, Keys, Message, Outbox, Pulled, Refreshed, Refusal, Wants};
 
 impl Worker {
     /// A shard answers a part of a read.
@@ -118,7 +118,7 @@ impl Worker {
 /// Own writes that rows of a shard lack, from the messages that they lack.
 fn later_writes<'a>(combine: Combine, unseen: impl Iterator<Item = &'a StreamMessage>) -> LaterWrites<'a> {
     let later = unseen.filter(|_| combine == Combine::Each).filter_map(|message| match message {
-        StreamMessage::Push { keys, writes: Writes::Rows, .. } => Some((keys, OwnWrite::Rows)),
+        StreamMessage::Push { keys, writes, .. } if writes.replaces_rows() => Some((keys, OwnWrite::Rows)),
         StreamMessage::Push { keys, values, plain, .. } => {
             Some((keys, OwnWrite::Gradients(plain.as_ref().unwrap_or(values))))
         }
