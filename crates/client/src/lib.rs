@@ -74,7 +74,7 @@ pub use wire::Keys;
 /// ```
 pub mod prelude {
     pub use crate::policy::{Codecs, Combine, NumberType, Reduce};
-    pub use crate::table::{PullOptions, PushOptions, PushPullOptions, ScanOptions, SetOptions};
+    pub use crate::table::options::*;
     pub use crate::{
         Connect, Consistency, Error, Keys, Rows, RunSize, Serve, Session, Table, TableSpec, Ticket, Tickets,
         UpdaterSpec,

@@ -6,7 +6,7 @@
 //! `_opts` form that takes a struct with a `Default`; [`active`](Table::active) and
 //! [`set_rate`](Table::set_rate). Each returns a [`Ticket`] at once.
 
-mod options;
+pub(crate) mod options;
 mod pull;
 mod push;
 mod row_state;
@@ -15,7 +15,7 @@ mod values;
 pub use crate::active_rows::ActiveRows;
 pub use crate::ticket::{FromOutcome, Prerequisite, Rows, Ticket, Tickets};
 pub use crate::update_log::UpdateLog;
-pub use options::{PullInto, PullOptions, PushOptions, PushPullOptions, ScanOptions, SetOptions};
+pub use options::*;
 pub use types::{Clock, Key, Position};
 pub use values::{PushValues, TargetNumber};
 pub use wire::{Backing, Bits, FailedClock, KeyError, Keys, Payload, Refusal};
