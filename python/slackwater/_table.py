@@ -210,6 +210,25 @@ class Table:
             out = self._room(keys, values)
         return self._table.push_pull(self._contiguous(values), out, keys, examples)
 
+    def delete(self, keys: Any) -> None:
+        """Deletes the rows of ``keys`` of a sparse table, with what the updater keeps beside them. Later a key reads as if it had never been pushed, and
+        a push makes its row anew. In a table that combines by clock, rows are deleted after the combined update of this worker's clock.
+
+        >>> import slackwater
+        >>> run = slackwater.init()
+        >>> table = slackwater.Table("shrinking", width=1, updater="sum", slack=0)
+        >>> table.push([1, 2], [7, 8])
+        >>> table.delete([7])
+        >>> table.pull([7, 8]).ravel().tolist()
+        [0.0, 2.0]
+        >>> slackwater.shutdown()
+        """
+        self.delete_async(keys).wait()
+
+    def delete_async(self, keys: Any) -> _slackwater.Ticket:
+        """As :meth:`delete`, and returns at once."""
+        return self._table.delete(keys)
+
     def pull_all(self) -> tuple[Any, Any]:
         """Every row that there is, as two NumPy arrays: keys and rows."""
         numpy = _numpy("pull_all() gives NumPy arrays")

@@ -476,6 +476,14 @@ impl PyTable {
         Ok(PyTicket::push(ticket.map_err(|error| error::raise(py, error))?, self.name(), self.process))
     }
 
+    /// Deletes the rows of these keys.
+    fn delete(&self, py: Python<'_>, keys: &Bound<'_, PyAny>) -> PyResult<PyTicket> {
+        check_process(self.process)?;
+        let keys = self.rows(Some(keys))?;
+        let ticket = py.detach(|| with_table!(&self.numbers, table => table.delete(&keys.list)));
+        Ok(PyTicket::push(ticket.map_err(|error| error::raise(py, error))?, self.name(), self.process))
+    }
+
     /// Another learning rate, from this worker's next clock on.
     fn set_rate(&self, py: Python<'_>, rate: f64) -> PyResult<()> {
         check_process(self.process)?;

@@ -8,7 +8,7 @@
 use crate::recorded::recorded_variants;
 use crate::{Batch, PullTarget, Values};
 use lease::LeaseId;
-use types::{Combine, NumberType, PART_BYTES, Placement, PositionRange, Setting, TableSpec};
+use types::{Combine, NumberType, PART_BYTES, Placement, PositionRange, Setting, TableShape, TableSpec};
 use wire::{Keys, Refusal};
 
 /// One operation of a program on a table. [`Worker::submit`](crate::Worker::submit) takes it.
@@ -59,6 +59,12 @@ pub enum Op {
         /// Which rows.
         keys: Keys,
     },
+    /// Deletes rows of a sparse table, with their updater's state. Where the table combines by
+    /// clock, after the combined update of the worker's clock.
+    Delete {
+        /// Which rows.
+        keys: Keys,
+    },
     /// Asks which rows of an ℓ1 problem are active, as fresh as a pull of them would be.
     Active {
         /// Which rows.
@@ -80,6 +86,7 @@ recorded_variants!(Op {
     5 => RowState { keys },
     6 => Active { keys },
     7 => Tune { setting },
+    8 => Delete { keys },
 });
 
 /// What an operation does to rows.
@@ -116,7 +123,7 @@ impl Access {
 impl Op {
     pub(crate) fn access(&self) -> Access {
         match self {
-            Self::Push { .. } | Self::Set { .. } => Access::Write,
+            Self::Push { .. } | Self::Set { .. } | Self::Delete { .. } => Access::Write,
             Self::PushPull { .. } => Access::WriteRead,
             Self::Pull { .. } | Self::Scan { .. } | Self::RowState { .. } | Self::Active { .. } => Access::Read,
             Self::Tune { .. } => Access::Neither,
@@ -131,6 +138,7 @@ impl Op {
             | Self::Scan { .. }
             | Self::Set { .. }
             | Self::RowState { .. }
+            | Self::Delete { .. }
             | Self::Active { .. }
             | Self::Tune { .. } => None,
         }
@@ -150,6 +158,7 @@ impl Op {
             | Self::Scan { .. }
             | Self::Set { .. }
             | Self::RowState { .. }
+            | Self::Delete { .. }
             | Self::Active { .. }
             | Self::Tune { .. } => None,
         }
@@ -160,9 +169,12 @@ impl Op {
         match self {
             Self::Push { batch } | Self::PushPull { batch } => batch.values.bytes.len(),
             Self::Set { values, .. } => values.bytes.len(),
-            Self::Pull { .. } | Self::Scan { .. } | Self::RowState { .. } | Self::Active { .. } | Self::Tune { .. } => {
-                0
-            }
+            Self::Pull { .. }
+            | Self::Scan { .. }
+            | Self::RowState { .. }
+            | Self::Delete { .. }
+            | Self::Active { .. }
+            | Self::Tune { .. } => 0,
         }
     }
 
@@ -171,9 +183,11 @@ impl Op {
     pub fn held_bytes(&self) -> usize {
         let keys = match self {
             Self::Push { batch } | Self::PushPull { batch } => batch.keys.len(),
-            Self::Pull { keys } | Self::Set { keys, .. } | Self::RowState { keys } | Self::Active { keys } => {
-                keys.len()
-            }
+            Self::Pull { keys }
+            | Self::Set { keys, .. }
+            | Self::RowState { keys }
+            | Self::Delete { keys }
+            | Self::Active { keys } => keys.len(),
             Self::Scan { .. } | Self::Tune { .. } => 0,
         };
         self.value_bytes().saturating_add(keys.saturating_mul(size_of::<u64>()))
@@ -199,6 +213,13 @@ impl Op {
             Self::RowState { keys } => {
                 check_keys(spec, keys)?;
                 check_count(spec, keys, bytes_of(spec, keys))
+            }
+            Self::Delete { keys } => {
+                check_keys(spec, keys)?;
+                if let TableShape::Dense { .. } = spec.shape {
+                    return Err(unfit(spec, Refusal::Dense));
+                }
+                check_count(spec, keys, 0)
             }
             Self::Active { keys } => {
                 check_keys(spec, keys)?;

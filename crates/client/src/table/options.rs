@@ -98,6 +98,21 @@ pub struct SetOptions {
     pub after: Tickets,
 }
 
+/// How rows are deleted: see [`Table::delete_opts`](crate::Table::delete_opts).
+///
+/// ```
+/// use slackwater::Tickets;
+/// use slackwater::table::DeleteOptions;
+///
+/// let at_once = DeleteOptions { after: Tickets::none() };    // as `DeleteOptions::default()`
+/// # drop(at_once);
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct DeleteOptions {
+    /// Tickets that must be done before it is sent: none unless set.
+    pub after: Tickets,
+}
+
 /// How a scan is made: see [`Table::scan_opts`](crate::Table::scan_opts).
 ///
 /// ```

@@ -1,6 +1,7 @@
-//! Rows as they are kept, with their updater's state: how wide they are, and how they are set.
+//! Rows as they are kept, with their updater's state: how wide they are, how they are set, and how
+//! they are deleted.
 
-use super::{PushValues, SetOptions, Table, TargetNumber};
+use super::{DeleteOptions, PushValues, SetOptions, Table, TargetNumber};
 use crate::Error;
 use crate::ticket::Ticket;
 use wire::Keys;
@@ -93,5 +94,63 @@ impl<T: TargetNumber> Table<T> {
         self.absorb_logs()?;
         let values = self.owned(values.into());
         self.submit(Op::Set { keys: keys.clone(), values }, None, &options.after)
+    }
+
+    /// Deletes the rows of `keys` of a sparse table, with their updater's state, on every replica.
+    /// A later read returns what a key returns that was never pushed, and a later push makes the
+    /// row anew, with its initial value. Keys without a row are passed over. Returns at once, as
+    /// [`Table::push`] does, and is ordered among this worker's pushes: what it pushed before is
+    /// gone from these rows, also what codecs had still to send of it. What other workers push at
+    /// the same time comes before or after. A shard uses the memory of deleted rows for new ones.
+    ///
+    /// Where the table combines by clock, rows are deleted after the combined update of this
+    /// worker's clock: what anybody pushed in that clock or before is gone, and what is pushed in
+    /// later clocks makes the row anew.
+    ///
+    /// Fails if the table is dense, because every key of it has a row ([`Error::Batch`]: nothing
+    /// was sent).
+    ///
+    /// ```
+    /// # use slackwater::{RunSize, Session, TableSpec, UpdaterSpec};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
+    /// let adagrad = UpdaterSpec::Adagrad { rate: 0.5, epsilon: 1e-8 };
+    /// let table = session.table::<f32>(TableSpec::sparse("t", 1).updater(adagrad))?;
+    /// let (seven, both) = (table.keys(&[7]), table.keys(&[7, 8]));
+    /// table.push(&both, vec![4.0, 4.0])?.wait()?;
+    /// table.delete(&seven)?.wait()?;
+    /// assert_eq!(table.pull(&both)?.wait()?.values(), [0.0, -0.5]);
+    /// assert_eq!(table.scan(..)?.wait()?.ids(), [8]);
+    /// // The sum of squares of key 7 has gone, too: the step is as large as the first one.
+    /// assert_eq!(table.push_pull(&seven, vec![1.0])?.wait()?.values(), [-0.5]);
+    ///
+    /// let dense = session.table::<f32>(TableSpec::dense("dense", 9, 1))?;
+    /// let error = dense.delete(&dense.keys(&[3])).err().expect("every key has a row");
+    /// assert!(error.to_string().contains("it is dense"));
+    /// # session.close()?;
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
+    pub fn delete(&self, keys: &Keys) -> Result<Ticket<()>, Error> {
+        self.delete_opts(keys, DeleteOptions::default())
+    }
+
+    /// As [`Table::delete`], after other tickets.
+    ///
+    /// ```
+    /// # use slackwater::{RunSize, Session, TableSpec, Tickets};
+    /// # use slackwater::table::DeleteOptions;
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
+    /// let table = session.table::<f32>(TableSpec::sparse("t", 1))?;
+    /// let keys = table.keys(&[7]);
+    /// table.push(&keys, vec![2.0])?.wait()?;
+    /// let pull = table.pull(&keys)?;
+    /// table.delete_opts(&keys, DeleteOptions { after: Tickets::none().and(&pull) })?.wait()?;
+    /// assert_eq!(pull.wait()?.values(), [2.0]);
+    /// # session.close()?;
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
+    pub fn delete_opts(&self, keys: &Keys, options: DeleteOptions) -> Result<Ticket<()>, Error> {
+        // What logs hold was done before.
+        self.absorb_logs()?;
+        self.submit(Op::Delete { keys: keys.clone() }, None, &options.after)
     }
 }

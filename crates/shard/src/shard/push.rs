@@ -6,9 +6,12 @@ use crate::intake::validate::{check_setting, checked};
 use crate::leases::applied::RUNS;
 use crate::rows::resolve::NotApplied;
 use crate::shard::Shard;
+use crate::view::Row;
 use types::{Combine, WorkerId};
 use update::Number;
-use wire::{Acked, FailedClock, Frame, Head, Marker, Message, Outbox, Push, Refusal, Refused, Resend, ResendReason};
+use wire::{
+    Acked, FailedClock, Frame, Head, KeyPart, Marker, Message, Outbox, Push, Refusal, Refused, Resend, ResendReason,
+};
 use wire::{Tune, Writes};
 
 impl<T: Number> Shard<T> {
@@ -64,6 +67,7 @@ impl<T: Number> Shard<T> {
             match writes {
                 Writes::Gradients { .. } => self.contribute(head, &push),
                 Writes::Rows => self.put_in_place(head, &push),
+                Writes::Nothing => self.delete(head, &push),
             }
         });
         if !matches!(done, Err(NotApplied::UnknownKeys(_) | NotApplied::Refuse(Refusal::TooManyLeases { .. }))) {
@@ -100,7 +104,8 @@ impl<T: Number> Shard<T> {
         match (writes, self.spec.combine) {
             // Where contributions are held apart by clock, no moment is a row's own.
             (Writes::Rows, Combine::Clock(_)) => Err(Refusal::SetByClock.into()),
-            (Writes::Rows, Combine::Each) | (Writes::Gradients { .. }, _) => Ok(()),
+            (Writes::Nothing, _) if self.rows.is_dense() => Err(Refusal::Dense.into()),
+            (Writes::Rows, Combine::Each) | (Writes::Gradients { .. } | Writes::Nothing, _) => Ok(()),
         }
     }
 
@@ -110,7 +115,11 @@ impl<T: Number> Shard<T> {
     fn fail_clock(&mut self, worker: WorkerId, head: &Head, refusal: &Refusal) {
         let stray = matches!(
             refusal,
-            Refusal::PastClock | Refusal::FarAhead { .. } | Refusal::TooManyLeases { .. } | Refusal::SetByClock
+            Refusal::PastClock
+                | Refusal::FarAhead { .. }
+                | Refusal::TooManyLeases { .. }
+                | Refusal::SetByClock
+                | Refusal::Dense
         );
         if matches!(self.spec.combine, Combine::Clock(_)) && !stray {
             self.clocks.fail(FailedClock { clock: head.clock, worker, refusal: refusal.clone() });
@@ -165,6 +174,33 @@ impl<T: Number> Shard<T> {
         let put = self.rows.put_row_state(&found.slots, values);
         debug_assert!(put.is_some(), "{} numbers do not fill the rows", values.len());
         self.followers.changed(found.rows(&push.keys));
+        Ok(())
+    }
+
+    /// Deletes rows: at once, or after the combined update of the push's clock. Keys without a row
+    /// are passed over.
+    fn delete(&mut self, head: &Head, push: &Push) -> Result<(), NotApplied> {
+        if !push.values.is_empty() {
+            return Err(Refusal::WrongLength { expected: 0, found: push.values.len() as u64 }.into());
+        }
+        let count = self.check_count(&push.keys)?;
+        let found = self.rows.resolve(&push.keys, false)?;
+        let rows: Vec<Row> = found.rows(&push.keys).collect();
+        if let KeyPart::Known { signature, .. } | KeyPart::Chosen { signature, .. } = &push.keys
+            && rows.len() as u64 != count
+        {
+            // Only slots are remembered of that list; spelt out again, it tells which rows they are.
+            return Err(NotApplied::UnknownKeys(signature.0));
+        }
+        self.count_examples(head);
+        let positions: Vec<u64> = rows.iter().map(|(position, _)| *position).collect();
+        match self.spec.combine {
+            Combine::Each => self.remove(&positions),
+            Combine::Clock(_) => {
+                self.clocks.hold_removal(head.clock, positions.iter().copied());
+                self.followers.changed_sums(head.clock, rows.into_iter());
+            }
+        }
         Ok(())
     }
 

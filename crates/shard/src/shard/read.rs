@@ -180,7 +180,7 @@ impl<T: Number> Shard<T> {
     }
 
     /// How many keys a read names, unless they are more than a part of a read ever names.
-    fn check_count(&self, keys: &KeyPart) -> Result<u64, Refusal> {
+    pub(super) fn check_count(&self, keys: &KeyPart) -> Result<u64, Refusal> {
         let count = keys.count().unwrap_or(0);
         let bytes = count.saturating_mul(self.spec.row_bytes() as u64);
         if bytes > PART_BYTES as u64 {

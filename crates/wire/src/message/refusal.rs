@@ -95,6 +95,8 @@ pub enum Refusal {
         /// Bytes of one.
         bytes: u64,
     },
+    /// Rows of a dense table cannot be deleted.
+    Dense,
 }
 
 impl Refusal {
@@ -155,6 +157,11 @@ impl Refusal {
                     "a row of table '{table}' is kept in {bytes} bytes, and {PART_BYTES} travel at once; use narrower rows"
                 )
             }
+            Self::Dense => {
+                format!(
+                    "rows of table '{table}' cannot be deleted, for it is dense: every key has a row; set them to zero instead"
+                )
+            }
             Self::BadSetting => format!("table '{table}' needs a learning rate that is finite and not negative"),
         }
     }
@@ -180,4 +187,5 @@ variants!(Refusal {
     16 => TooManyLeases { most },
     17 => SetByClock,
     18 => WideRows { bytes },
+    19 => Dense,
 });

@@ -39,6 +39,9 @@ pub enum Writes {
     /// Its values are rows as they are kept, weights followed by the updater's state, and take the
     /// place of those that are there. They are never encoded.
     Rows,
+    /// It has no values: its rows are deleted, with their updater's state. Where the table combines
+    /// by clock, after the combined update of the push's clock.
+    Nothing,
 }
 
 impl Writes {
@@ -57,16 +60,16 @@ impl Writes {
     pub fn replaces_rows(self) -> bool {
         match self {
             Self::Gradients { .. } => false,
-            Self::Rows => true,
+            Self::Rows | Self::Nothing => true,
         }
     }
 
-    /// What they are in a lease. Rows that are set are in none.
+    /// What they are in a lease. Rows that are set or deleted are in none.
     #[must_use]
     pub fn lease(self) -> Option<LeasedPart> {
         match self {
             Self::Gradients { lease } => lease,
-            Self::Rows => None,
+            Self::Rows | Self::Nothing => None,
         }
     }
 }
@@ -158,7 +161,7 @@ pub enum ResendReason {
     },
 }
 
-variants!(Writes { 0 => Gradients { lease }, 1 => Rows });
+variants!(Writes { 0 => Gradients { lease }, 1 => Rows, 2 => Nothing });
 variants!(ResendReason { 0 => Gap, 1 => UnknownKeys { signature } });
 fields!(LeasedPart { set, lease, part });
 fields!(Refused { number, refusal });

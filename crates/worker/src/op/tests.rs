@@ -22,6 +22,7 @@ fn each() -> Vec<Op> {
         Op::RowState { keys: keys().choose(&every_other(3)) },
         Op::Active { keys: keys() },
         Op::Tune { setting: Setting::Rate(0.25) },
+        Op::Delete { keys: keys() },
     ]
 }
 
@@ -42,6 +43,7 @@ fn place(op: &Op) -> usize {
         Op::RowState { .. } => 5,
         Op::Active { .. } => 6,
         Op::Tune { .. } => 7,
+        Op::Delete { .. } => 8,
     }
 }
 

@@ -1,5 +1,5 @@
 //! Row state: rows with their updater's state, as shards keep them. They are read from the shards
-//! alone, and set by pushes that no codec encodes and no cache adds to.
+//! alone, and set and deleted by pushes that no codec encodes and no cache adds to.
 
 use super::Worker;
 use super::push::PushedPart;
@@ -7,7 +7,7 @@ use crate::send::message::{ReadKeys, Reading};
 use crate::ticket::PartialRead;
 use crate::{PullTarget, TicketId};
 use types::{TableId, TableSpec, Time};
-use wire::{Keys, Outbox, Payload, Pulled, Wants, Writes};
+use wire::{KeySlice, Keys, Outbox, Payload, Pulled, Wants, Writes};
 
 impl Worker {
     pub(super) fn start_set(
@@ -22,18 +22,40 @@ impl Worker {
         // An empty batch has no row width, and nothing to set.
         let Some(row_bytes) = values.len().checked_div(keys.len()) else { return };
         for rows in self.cut(id, keys, row_bytes) {
-            let Some(table) = self.tables.get_mut(&id) else { return };
             let values = values.slice(rows.start * row_bytes..rows.end * row_bytes);
-            let keys = keys.slice(rows);
-            // What was pushed before is no part of the rows any more, nor are its residuals.
-            table.push_codec.forget(&keys);
-            table.cache.drop_rows(&keys);
-            // It overtakes nothing, so it is sent as soon as something may be.
-            let (plain, examples, significance) = (None, None, f64::MAX);
-            let (formats, writes) = (codec::Formats::default(), Writes::Rows);
-            let part = PushedPart { keys, values, formats, plain, writes, examples, significance };
-            self.send_part_of(now, ticket, id, part, out);
+            self.replace_part(now, ticket, id, keys.slice(rows), values, Writes::Rows, out);
         }
+    }
+
+    pub(super) fn start_delete(&mut self, now: Time, ticket: TicketId, id: TableId, keys: &Keys, out: &mut Outbox) {
+        // In the same parts as rows are read and pushed, so that a list that shards know comes as
+        // its signature.
+        for rows in self.parts(id, keys) {
+            self.replace_part(now, ticket, id, keys.slice(rows), Payload::EMPTY, Writes::Nothing, out);
+        }
+    }
+
+    /// Sends one part of rows that are set or deleted.
+    #[expect(clippy::too_many_arguments, reason = "what is sent, where, and when")]
+    fn replace_part(
+        &mut self,
+        now: Time,
+        ticket: TicketId,
+        id: TableId,
+        keys: KeySlice,
+        values: Payload,
+        writes: Writes,
+        out: &mut Outbox,
+    ) {
+        let Some(table) = self.tables.get_mut(&id) else { return };
+        // What was pushed before is no part of the rows any more, nor are its residuals.
+        table.push_codec.forget(&keys);
+        table.cache.drop_rows(&keys);
+        // It overtakes nothing, so it is sent as soon as something may be.
+        let (plain, examples, significance) = (None, None, f64::MAX);
+        let formats = codec::Formats::default();
+        let part = PushedPart { keys, values, formats, plain, writes, examples, significance };
+        self.send_part_of(now, ticket, id, part, out);
     }
 
     pub(super) fn start_row_state(&mut self, now: Time, ticket: TicketId, id: TableId, keys: &Keys, out: &mut Outbox) {

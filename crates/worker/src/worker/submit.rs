@@ -126,6 +126,7 @@ impl Worker {
             }
             Op::Scan { range, row_state } => self.start_scan(now, ticket, table, range, row_state, out),
             Op::Set { keys, values } => self.start_set(now, ticket, table, &keys, &values.bytes, out),
+            Op::Delete { keys } => self.start_delete(now, ticket, table, &keys, out),
             Op::RowState { keys } => self.start_row_state(now, ticket, table, &keys, out),
             Op::Active { keys } => self.start_active(now, ticket, table, &keys, out),
             Op::Tune { setting } => self.start_tune(now, ticket, table, setting, out),
