@@ -21,7 +21,7 @@ pub use order::{
     runs_after,
 };
 pub use queues::{held_clocks_at_most, open_reads_at_most};
-pub use row_state::rows_are_as_their_writer_left_them;
+pub use row_state::{deletes_follow_the_update_of_their_clock, rows_are_as_their_writer_left_them};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use types::{Clock, Combine, Consistency, ShardId};
@@ -213,6 +213,7 @@ pub fn all_finished() -> Checker {
             match &entry.event {
                 HistoryEvent::Pushed { ticket, .. }
                 | HistoryEvent::RowsSet { ticket, .. }
+                | HistoryEvent::RowsDeleted { ticket, .. }
                 | HistoryEvent::PullIssued { ticket, .. } => {
                     open.insert((entry.worker, *ticket), entry.at);
                 }

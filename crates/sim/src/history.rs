@@ -53,6 +53,17 @@ pub enum HistoryEvent {
         /// Row after row, as they are to be kept.
         values: Vec<f64>,
     },
+    /// Rows were deleted.
+    RowsDeleted {
+        /// Which table.
+        table: TableIndex,
+        /// The worker's clock.
+        clock: Clock,
+        /// Its name.
+        ticket: TicketId,
+        /// The keys, in the table's order.
+        keys: Vec<u64>,
+    },
     /// Rows were read as they are kept.
     RowStateReturned {
         /// Which table.
@@ -64,7 +75,7 @@ pub enum HistoryEvent {
         /// Whether every push of every worker was finished before.
         last: bool,
     },
-    /// A push was finished, or rows that were set: every part applied, held for its clock, or
+    /// A push was finished, or rows that were set or deleted: every part applied, held for its clock, or
     /// refused.
     PushDone {
         /// Which.

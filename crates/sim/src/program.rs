@@ -77,6 +77,13 @@ pub enum Action {
         /// As they are to be kept, row after row in the order the keys are given.
         rows: Vec<f64>,
     },
+    /// Deletes rows; does not wait.
+    Delete {
+        /// Which table.
+        table: TableIndex,
+        /// Which rows, in any order.
+        keys: Vec<u64>,
+    },
     /// Pulls rows as they are kept, and waits for them.
     PullRowState {
         /// Which table.

@@ -1,11 +1,11 @@
-//! Rows that one worker alone writes, by pushes and by setting them: they are what its program has
-//! made of them.
+//! Rows that one worker alone writes, by pushes, by setting and by deleting them: they are what its
+//! program has made of them.
 
 use super::{Checker, broken};
 use crate::history::HistoryEvent;
 use crate::program::TableIndex;
 use std::collections::BTreeMap;
-use types::Combine;
+use types::{Clock, Combine};
 use update::{Slots, UpdateStep, Updater, Updaters};
 
 /// A row that only one worker writes is, when that worker has waited for it, what its pushes and
@@ -37,6 +37,10 @@ pub fn rows_are_as_their_writer_left_them() -> Checker {
                         keys.iter().zip(values.chunks_exact(kept)).for_each(|(key, row)| model.set(by, *key, row));
                         continue;
                     }
+                    HistoryEvent::RowsDeleted { table: of, keys, .. } if *of == table => {
+                        keys.iter().for_each(|key| model.delete(by, *key));
+                        continue;
+                    }
                     HistoryEvent::PullIssued { table: of, ticket, last, .. } if *of == table => {
                         asked.insert((by, *ticket), *last);
                         continue;
@@ -52,6 +56,59 @@ pub fn rows_are_as_their_writer_left_them() -> Checker {
                 };
                 if let Some(what) = seen {
                     return broken(history, "rows_are_as_their_writer_left_them", format!("worker {by} reads {what}"));
+                }
+            }
+        }
+        Ok(())
+    })
+}
+
+/// A row of a table that sums by clock, which only one worker writes, holds at the end that worker's
+/// pushes of the clocks after the last one in which the worker deleted it. A scan at the end finds
+/// exactly the rows that have such pushes.
+#[must_use]
+pub fn deletes_follow_the_update_of_their_clock() -> Checker {
+    Box::new(|history| {
+        for table in (0..history.specs.len()).map(TableIndex) {
+            let width = history.specs[table.0].width as usize;
+            let mut pushes: BTreeMap<u64, Vec<(Clock, Vec<f64>)>> = BTreeMap::new();
+            let mut deleted: BTreeMap<u64, Clock> = BTreeMap::new();
+            for entry in &history.entries {
+                match &entry.event {
+                    HistoryEvent::Pushed { table: of, clock, keys, values, .. } if *of == table => {
+                        for (key, row) in keys.iter().zip(values.chunks_exact(width)) {
+                            pushes.entry(*key).or_default().push((*clock, row.to_vec()));
+                        }
+                    }
+                    HistoryEvent::RowsDeleted { table: of, clock, keys, .. } if *of == table => {
+                        keys.iter().for_each(|key| {
+                            deleted.insert(*key, *clock);
+                        });
+                    }
+                    _ => {}
+                }
+            }
+            let mut rows: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
+            for (key, pushes) in pushes {
+                let after = deleted.get(&key).copied();
+                for (_, row) in pushes.iter().filter(|(clock, _)| after.is_none_or(|after| *clock > after)) {
+                    let sum = rows.entry(key).or_insert_with(|| vec![0.0; width]);
+                    sum.iter_mut().zip(row).for_each(|(sum, value)| *sum += value);
+                }
+            }
+            let zeros = vec![0.0; width];
+            for read in history.reads().into_iter().filter(|read| read.table == table && read.last) {
+                for (key, row) in read.read.keys.iter().zip(read.read.values.chunks_exact(width)) {
+                    let expected = rows.get(key).unwrap_or(&zeros);
+                    if row != &expected[..] {
+                        let what = format!("key {key} is {row:?} at the end, and its writer left {expected:?}");
+                        return broken(history, "deletes_follow_the_update_of_their_clock", what);
+                    }
+                }
+                let found: Vec<u64> = read.read.keys.iter().copied().filter(|key| !rows.contains_key(key)).collect();
+                if read.scan && (!found.is_empty() || read.read.keys.len() != rows.len()) {
+                    let what = format!("a scan finds {:?}, and {:?} are there", read.read.keys, rows.keys());
+                    return broken(history, "deletes_follow_the_update_of_their_clock", what);
                 }
             }
         }
@@ -87,6 +144,10 @@ impl Model {
 
     fn set(&mut self, by: u32, key: u64, row: &[f64]) {
         self.row(by, key).copy_from_slice(row);
+    }
+
+    fn delete(&mut self, by: u32, key: u64) {
+        self.row(by, key).fill(0.0);
     }
 
     /// The first of these rows that is not what it should be for this reader, in words.

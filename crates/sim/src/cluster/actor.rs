@@ -260,6 +260,7 @@ impl Cluster {
                 self.pull_issued(worker, ticket, table, None, Vec::new(), true, last);
             }
             Action::Set { table, keys, rows } => self.set_rows(worker, table, &keys, &rows),
+            Action::Delete { table, keys } => self.delete(worker, table, &keys),
             Action::PullRowState { table, keys, last } => {
                 let keys = self.keys_of(table, &keys);
                 let id = self.actors[worker].tables[&table];
@@ -379,6 +380,18 @@ impl Cluster {
             self.actors[worker].tasks.push(ticket);
             self.actors[worker].outstanding.insert(ticket, Task::Push);
             self.note(worker as u32, HistoryEvent::RowsSet { table, ticket, keys: names, values });
+        }
+    }
+
+    fn delete(&mut self, worker: usize, table: TableIndex, ids: &[u64]) {
+        let keys = self.keys_of(table, ids);
+        let id = self.actors[worker].tables[&table];
+        let names = keys.ids().collect();
+        if let Some(ticket) = self.submit(worker, id, Op::Delete { keys }, Vec::new()) {
+            self.actors[worker].tasks.push(ticket);
+            self.actors[worker].outstanding.insert(ticket, Task::Push);
+            let clock = self.actors[worker].worker.clock();
+            self.note(worker as u32, HistoryEvent::RowsDeleted { table, clock, ticket, keys: names });
         }
     }
 

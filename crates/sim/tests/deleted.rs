@@ -1,0 +1,151 @@
+//! Rows that are deleted, among pushes to the same rows: they go once, in their worker's order, on
+//! every replica, and come back as new rows.
+
+mod elastic;
+
+use elastic::{FAILURE_TIMEOUT, SIZE};
+use sim::*;
+use types::{Combine, Consistency, NumberType, Reduce, Span, TableSpec, UpdaterSpec};
+
+const WIDTH: usize = 2;
+/// Keys of each worker: nobody else writes them.
+const OWN: u64 = 5;
+
+fn own_keys(worker: u32) -> Vec<u64> {
+    (0..OWN).map(|key| u64::from(worker) * OWN + key).collect()
+}
+
+fn all_keys() -> Vec<u64> {
+    (0..OWN * u64::from(SIZE.workers)).collect()
+}
+
+/// A table that applies each push, whose updater, order and cache go by the seed.
+fn each_table(seed: u64) -> TableSpec {
+    let updater = match seed % 4 {
+        0 => UpdaterSpec::Sum,
+        1 => UpdaterSpec::Momentum { rate: 0.5, momentum: 0.5 },
+        2 => UpdaterSpec::Adagrad { rate: 0.5, epsilon: 1e-8 },
+        _ => UpdaterSpec::Adam { rate: 0.5, beta1: 0.5, beta2: 0.75, epsilon: 1e-8 },
+    };
+    let spec = TableSpec::sparse("t", WIDTH as u32).number(NumberType::F64).updater(updater);
+    let spec = if seed.is_multiple_of(2) { spec.ordered() } else { spec };
+    match seed % 3 {
+        0 => spec.consistency(Consistency::slack(1)),
+        1 => spec.consistency(Consistency::slack(2)).cached(100),
+        _ => spec.consistency(Consistency::Bounded { slack: 1, eager: true }).cached(100),
+    }
+}
+
+/// A table that sums by clock, eager or not, in either order.
+fn clock_table(seed: u64) -> TableSpec {
+    let spec = TableSpec::sparse("t", WIDTH as u32).number(NumberType::F64).combine(Combine::Clock(Reduce::Sum));
+    let spec = if seed.is_multiple_of(2) { spec.ordered() } else { spec };
+    match seed % 3 {
+        0 => spec.consistency(Consistency::slack(2)),
+        _ => spec.consistency(Consistency::Bounded { slack: 1, eager: true }).cached(100),
+    }
+}
+
+/// Pushes to own rows and deletes them, in any order, and reads them and those of others.
+fn program(random: &mut Xoshiro256, worker: u32, spec: &TableSpec, table: TableIndex) -> Vec<Action> {
+    let (own, all) = (own_keys(worker), all_keys());
+    let mut steps = vec![Action::MakeTable(table)];
+    for _ in 0..8 {
+        steps.push(Action::Compute(Span(random.below(3_000_000))));
+        for _ in 0..5 {
+            let keys = random.some_of(&own, 0.5);
+            steps.push(match random.below(5) {
+                0..=2 => {
+                    let numbers = (0..keys.len() * WIDTH).map(|_| 1.0 + random.below(64) as f64 / 8.0).collect();
+                    Action::push(table, &keys, Write::Numbers(numbers))
+                }
+                3 => Action::Delete { table, keys },
+                _ => Action::pull(table, if random.chance(0.5) { &all } else { &own }),
+            });
+        }
+        steps.push(Action::EndClock);
+    }
+    let slack = spec.consistency.bound().unwrap_or(0) as usize;
+    steps.extend(vec![Action::EndClock; slack + 1]);
+    steps.extend([Action::WaitUntilIdle, Action::Barrier, Action::pull_last(table, &all)]);
+    if spec.shape.placement() == types::Placement::Ordered {
+        steps.push(Action::Scan { table, first: 0, end: u64::MAX, last: true });
+    }
+    steps.push(Action::Barrier);
+    steps
+}
+
+/// Workers push, delete and read; a server crashes and another one comes, somewhere in the middle
+/// of the run; every shard has two replicas.
+fn servers_come_and_go(seed: u64, spec: &TableSpec, sabotage: Option<Sabotage>) -> Cluster {
+    let mut cluster = Cluster::elastic(seed, SIZE, Faults::ALL, FAILURE_TIMEOUT, 2);
+    sabotage.into_iter().for_each(|sabotage| cluster.sabotage(sabotage));
+    let table = cluster.table(spec.clone());
+    let mut random = Xoshiro256::new(seed ^ 0x000D_E1E7);
+    cluster.programs((0..SIZE.workers).map(|worker| program(&mut random, worker, spec, table)).collect());
+    cluster.join_server(Span(random.below(60_000_000)));
+    cluster.crash_server(random.below(SIZE.servers.into()) as u32, Span(random.below(60_000_000)));
+    cluster
+}
+
+fn deletes(cluster: &Cluster) -> usize {
+    let is_delete = |entry: &&Entry| matches!(entry.event, HistoryEvent::RowsDeleted { .. });
+    cluster.history().entries.iter().filter(is_delete).count()
+}
+
+#[test]
+fn deleted_rows_stay_deleted_until_they_are_pushed_to_when_a_server_is_lost() {
+    for_seeds("deletes, servers lost", |seed| {
+        let mut cluster = servers_come_and_go(seed, &each_table(seed), None);
+        cluster.run();
+        cluster.check(one_head_at_a_time());
+        cluster.check(rows_are_as_their_writer_left_them());
+        cluster.check(all_finished());
+        assert!(deletes(&cluster) > 10, "seed {seed}: {} deletes", deletes(&cluster));
+        cluster
+    });
+}
+
+#[test]
+fn deletes_of_a_clock_follow_its_update_when_a_server_is_lost() {
+    for_seeds("deletes by clock, servers lost", |seed| {
+        let mut cluster = servers_come_and_go(seed, &clock_table(seed), None);
+        cluster.run();
+        cluster.check(one_head_at_a_time());
+        cluster.check(deletes_follow_the_update_of_their_clock());
+        cluster.check(all_finished());
+        assert!(deletes(&cluster) > 10, "seed {seed}: {} deletes", deletes(&cluster));
+        cluster
+    });
+}
+
+/// Everything is deleted and acknowledged when a server crashes, and read when another has taken
+/// its place: only the rows can tell what is missing.
+fn a_server_crashes_between_deletes_and_reads(seed: u64, sabotage: Option<Sabotage>) -> Cluster {
+    let mut cluster = Cluster::elastic(seed, SIZE, Faults::ALL, FAILURE_TIMEOUT, 2);
+    sabotage.into_iter().for_each(|sabotage| cluster.sabotage(sabotage));
+    let table = cluster.table(each_table(seed).consistency(Consistency::Unbounded));
+    let program = |worker: u32| {
+        let own = own_keys(worker);
+        let mut steps = vec![Action::MakeTable(table)];
+        for round in 1..5 {
+            let numbers = vec![f64::from(round); own.len() * WIDTH];
+            steps.extend([Action::push(table, &own, Write::Numbers(numbers)), Action::WaitUntilIdle]);
+            steps.extend([Action::Delete { table, keys: own[1..].to_vec() }, Action::WaitUntilIdle]);
+        }
+        steps.extend([Action::Barrier, Action::Compute(Span::from_secs(2)), Action::pull_last(table, &all_keys())]);
+        steps
+    };
+    cluster.programs((0..SIZE.workers).map(program).collect());
+    let mut random = Xoshiro256::new(seed ^ 0x7A11);
+    cluster.crash_server(random.below(SIZE.servers.into()) as u32, Span(1_000_000_000));
+    cluster
+}
+
+#[test]
+fn deletes_that_are_acknowledged_before_the_tail_has_them_are_missed() {
+    let sabotage = Sabotage::AcknowledgeForTheTail;
+    caught_by(rows_are_as_their_writer_left_them, sabotage, |seed, broken| {
+        a_server_crashes_between_deletes_and_reads(seed, broken.then_some(sabotage))
+    });
+}
