@@ -139,9 +139,10 @@ fn as_text(status: &Status) -> String {
     if status.tables.is_empty() {
         line("tables: none".to_owned());
     }
-    for (name, frontier) in &status.tables {
-        let frontier = frontier.map_or("no frontier known yet".to_owned(), |clock| format!("frontier {}", clock.0));
-        line(format!("table {name}: {frontier}"));
+    for table in &status.tables {
+        let frontier =
+            table.frontier.map_or("no frontier known yet".to_owned(), |clock| format!("frontier {}", clock.0));
+        line(format!("table {}: {frontier}", table.spec.name));
     }
     if !status.slow.is_empty() {
         line(format!("slow: {}: clocks take it half as long again as others, or longer", names(&status.slow)));
@@ -201,7 +202,7 @@ fn as_json(status: &Status) -> Value {
         "awaited_at_the_barrier": names(&status.awaited),
         "waited_for": names(&status.waited_for),
         "slow": names(&status.slow),
-        "tables": status.tables.iter().map(|(name, frontier)| json!({"name": name, "frontier": frontier.map(|clock| clock.0)})).collect::<Vec<_>>(),
+        "tables": status.tables.iter().map(|table| json!({"name": table.spec.name, "frontier": table.frontier.map(|clock| clock.0)})).collect::<Vec<_>>(),
         "slowest_clock": slowest(status),
         "failure_timeout_s": status.failure_timeout.as_secs_f64(),
         "serving_lease_s": status.lease.map(|lease| lease.as_secs_f64()),

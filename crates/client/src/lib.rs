@@ -41,6 +41,8 @@ mod connect;
 pub mod data_leases;
 mod embedded;
 mod error;
+pub mod feed;
+mod observer;
 mod serve;
 mod session;
 mod status;
@@ -117,7 +119,7 @@ pub mod monitor {
     pub use net::Traffic;
     pub use shard::{ServerCounts, ShardCounts};
     pub use types::{Measured, Span};
-    pub use wire::{MemberState, MemberStatus, NodeReport, Status, Timeout};
+    pub use wire::{MemberState, MemberStatus, NodeReport, Status, TableStatus, Timeout};
     pub use worker::{CodecUse, WorkerCounts};
 }
 

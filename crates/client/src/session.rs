@@ -15,7 +15,7 @@ use state::TableLogs;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
-use types::{Bandwidth, Clock, NodeId, RunSize, TableSpec};
+use types::{Bandwidth, Clock, NodeId, Plan, RunSize, TableSpec};
 use worker::{CodecUse, WorkerCounts};
 
 /// A worker's place in a run. Threads of a program may share it.
@@ -164,7 +164,11 @@ impl Session {
     /// ```
     #[must_use]
     pub fn live_ranks(&self) -> Vec<u32> {
-        self.shared.driver.call(|worker| worker.plan().live_workers().map(|(rank, _)| rank.0).collect())
+        self.plan().live_workers().map(|(rank, _)| rank.0).collect()
+    }
+
+    pub(crate) fn plan(&self) -> Plan {
+        self.shared.driver.call(|worker| worker.plan().clone())
     }
 
     /// Every node of the run but the coordinator, and where it listens; addresses are empty in one

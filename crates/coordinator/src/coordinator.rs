@@ -371,7 +371,7 @@ impl Coordinator {
             adopting: self.plans.adopting(),
             members: self.members.statuses(self.now),
             awaited: self.barriers.awaited(&self.members).collect(),
-            tables: self.tables.frontiers(&self.members.frontiers()),
+            tables: self.tables.statuses(&self.members.frontiers()),
             waited_for: self.members.waited_for(),
             slow: self.members.slow(),
             failure_timeout: self.timeouts.failure_timeout(),

@@ -13,7 +13,7 @@ use crate::saved::{self, get_map, put_map};
 use crate::say::say;
 use std::collections::{BTreeMap, BTreeSet};
 use types::{Clock, NodeId, Span, TableId, TableSpec, Time};
-use wire::{Control, Field, Outbox, Reader, WireError};
+use wire::{Control, Field, Outbox, Reader, TableStatus, WireError};
 
 /// One table, and which nodes have yet to answer for it.
 struct Table {
@@ -215,9 +215,13 @@ impl Tables {
         self.tables.values().map(|table| table.shards(of)).max().unwrap_or(0)
     }
 
-    /// Each table's name with its frontier, where servers have said so.
-    pub fn frontiers(&self, by_id: &BTreeMap<TableId, Clock>) -> Vec<(String, Option<Clock>)> {
-        self.tables.iter().map(|(name, table)| (name.clone(), by_id.get(&table.id).copied())).collect()
+    /// Each table with its frontier, where servers have said so.
+    pub fn statuses(&self, frontiers: &BTreeMap<TableId, Clock>) -> Vec<TableStatus> {
+        let status = |table: &Table| {
+            let frontier = frontiers.get(&table.id).copied();
+            TableStatus { table: table.id, spec: table.spec.clone(), frontier }
+        };
+        self.tables.values().map(status).collect()
     }
 }
 

@@ -7,8 +7,8 @@
 //! follower's number.
 //!
 //! The log holds positions only. Slots are looked up when a follower encodes, so rows may move
-//! meanwhile. Memory is bounded by rows, not by time: once the closed batches hold more than twice
-//! as many positions as they did when they were merged last, they are merged into one.
+//! meanwhile. Memory is bounded by rows, not by time: once the closed batches hold more than three
+//! times as many positions as the oldest, the older half of them is merged into one.
 
 pub(crate) mod changed_rows;
 
@@ -125,18 +125,37 @@ impl ChangeLog {
     /// Everything that changed in closed batches after batch `from`, or more. Followers only ask
     /// for what is not trimmed yet.
     pub fn since(&self, from: u64) -> Cow<'_, Changes> {
+        self.part_since(from, usize::MAX).0
+    }
+
+    /// As [`ChangeLog::since`], but of no more batches than hold `most` positions, or of one.
+    /// Returns the last of those batches, too.
+    pub fn part_since(&self, from: u64, most: usize) -> (Cow<'_, Changes>, u64) {
         debug_assert!(from >= self.trimmed, "changes after {from} were trimmed, up to {}", self.trimmed);
         let first = self.batches.partition_point(|batch| batch.number <= from);
         let mut later = self.batches.range(first..);
-        match (later.next(), later.len()) {
-            (None, _) => Cow::Owned(Changes::default()),
-            (Some(batch), 0) => Cow::Borrowed(&batch.changes),
-            (Some(batch), _) => {
-                let mut all = batch.changes.clone();
-                later.for_each(|batch| all.add(&batch.changes));
-                Cow::Owned(all)
+        let Some(Batch { number, changes }) = later.next() else { return (Cow::default(), self.last) };
+        let (mut number, mut changes) = (*number, Cow::Borrowed(changes));
+        let mut positions = changes.len();
+        for batch in later {
+            positions += batch.changes.len();
+            if positions > most {
+                return (changes, number);
             }
+            changes.to_mut().add(&batch.changes);
+            number = batch.number;
         }
+        (changes, self.last)
+    }
+
+    /// The batch after which batches hold no more than `most` positions.
+    pub fn holds_after(&self, most: usize) -> u64 {
+        let mut positions = 0;
+        let mut older = self.batches.iter().rev().skip_while(|batch| {
+            positions += batch.changes.len();
+            positions <= most
+        });
+        if self.positions <= most { self.trimmed } else { older.next().map_or(self.trimmed, |batch| batch.number) }
     }
 
     /// Forgets batches up to `number`: every follower holds them.
@@ -167,14 +186,19 @@ impl ChangeLog {
         self.sums.values_mut().for_each(|rows| rows.renumber(moves));
     }
 
+    /// Merges the older half, so that followers that lack only the last batches are not sent more.
     fn merge(&mut self) {
-        let mut all = Changes::default();
-        for batch in self.batches.drain(..) {
+        let (mut all, mut number, mut merged) = (Changes::default(), self.trimmed, 0);
+        while merged < self.positions.div_ceil(2)
+            && let Some(batch) = self.batches.pop_front()
+        {
+            merged += batch.changes.len();
+            number = batch.number;
             all.add(&batch.changes);
         }
-        self.positions = all.len();
-        self.merge_above = 2 * self.positions;
-        self.batches.push_back(Batch { number: self.last, changes: all });
+        self.positions = self.positions - merged + all.len();
+        self.merge_above = 3 * all.len();
+        self.batches.push_front(Batch { number, changes: all });
     }
 }
 

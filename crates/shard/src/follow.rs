@@ -1,14 +1,16 @@
-//! The followers of a shard: replicas, eager caches and readers of deltas. Each is sent what the
-//! change log has since the last time, in its own encoding: replicas get row state, eager caches
-//! values, readers of deltas encoded differences.
+//! The followers of a shard: replicas, eager caches, and readers of deltas and of the change feed.
+//! Each is sent what the change log has since the last time, in its own encoding: replicas get row
+//! state, eager caches and the change feed values, readers of deltas encoded differences.
 
 pub(crate) mod backfill;
 pub(crate) mod deltas;
+pub(crate) mod feed;
 pub(crate) mod replica;
 pub(crate) mod subscribers;
 
 use crate::changes::ChangeLog;
 use crate::follow::deltas::DeltaLog;
+use crate::follow::feed::Feed;
 use crate::follow::replica::Replication;
 use crate::follow::subscribers::Subscribers;
 use crate::view::{Row, ShardView};
@@ -26,26 +28,30 @@ pub(crate) struct Followers {
     pub subscribers: Subscribers,
     /// Readers of deltas, where a lossy codec shrinks what is read.
     pub deltas: Option<DeltaLog>,
+    /// Readers of the change feed.
+    pub feed: Feed,
     is_eager: bool,
 }
 
 impl Followers {
     /// No followers yet.
-    pub fn new(spec: &TableSpec, deltas: Option<DeltaLog>) -> Self {
+    pub fn new(spec: &TableSpec, plan: PlanNumber, deltas: Option<DeltaLog>) -> Self {
         let (log, replicas, subscribers) = (ChangeLog::default(), Replication::new(), Subscribers::default());
-        Self { log, replicas, subscribers, deltas, is_eager: spec.consistency.is_eager() }
+        let feed = Feed::new(plan);
+        Self { log, replicas, subscribers, deltas, feed, is_eager: spec.consistency.is_eager() }
     }
 
     /// Whether changed rows are noted by position, because the table has followers or may get some
     /// by a read.
     pub fn need_changes(&self) -> bool {
-        self.is_eager || self.deltas.is_some() || self.replicas.has_peers()
+        self.is_eager || self.deltas.is_some() || self.replicas.has_peers() || self.feed.needs_after().is_some()
     }
 
     /// The batch after which some follower needs the change log.
     fn needs_after(&self) -> Option<u64> {
         let deltas = self.deltas.as_ref().and_then(DeltaLog::needs_after);
-        [self.replicas.needs_after(), self.subscribers.needs_after(), deltas].into_iter().flatten().min()
+        let others = [self.subscribers.needs_after(), deltas, self.feed.needs_after()];
+        others.into_iter().chain([self.replicas.needs_after()]).flatten().min()
     }
 
     /// Rows have changed.
@@ -90,17 +96,20 @@ impl Followers {
     /// Workers are told of a new frontier: refreshes caches and encodes deltas. Returns how many
     /// refreshes that took.
     pub fn publish<T: Number>(&mut self, frontier: Clock, view: &ShardView<'_, T>, out: &mut Outbox) -> u64 {
-        let Self { log, subscribers, deltas, .. } = self;
+        let Self { log, subscribers, deltas, feed, .. } = self;
         let refreshes = if self.is_eager { subscribers.refresh(frontier, log, view, out) } else { 0 };
         deltas.iter_mut().for_each(|deltas| deltas.publish(frontier, log, view));
+        feed.publish(frontier, log);
+        feed.bound(view.rows.len(), log);
         self.trim();
         refreshes
     }
 
-    /// Caches and readers of deltas start over: another replica answered them before.
+    /// Caches and readers start over: another replica answered them before.
     pub fn start_over(&mut self, plan: PlanNumber) {
         self.subscribers.start_over(plan);
         self.deltas.iter_mut().for_each(|deltas| deltas.start_over_at(plan));
+        self.feed = Feed::new(plan);
     }
 
     /// A worker that is gone needs nothing any more.

@@ -126,6 +126,11 @@ impl<T: Number> Rows<T> {
         (found, resolved, next)
     }
 
+    /// Whether a scan shows the row at this position, if it exists.
+    pub fn shows(&self, position: u64) -> bool {
+        !self.pending.contains(position)
+    }
+
     /// A contribution to a held clock has made these rows: no scan shows them before the clock is
     /// applied.
     pub fn make_pending(&mut self, clock: Clock, positions: &[u64]) {

@@ -8,15 +8,16 @@
 //! | [`LeasedParts`] | which parts of data leases the shard holds |
 //! | [`Clocks`] | the frontier, and contributions held for open clocks |
 //! | [`Rows`] | the rows, how keys find them, and the updater |
-//! | [`Followers`] | replicas, eager caches and readers of deltas |
+//! | [`Followers`] | the change log, and who follows it: replicas, eager caches, readers |
 //! | [`Reads`], [`Serving`] | parked reads, and whether this replica may answer |
 //! | [`CheckpointRequest`] | the checkpoint that is wanted |
 //!
 //! The ways through the parts are one file each: `push`, `read`, `advance` (the frontier moves),
-//! `replicate`, `checkpoint`.
+//! `replicate`, `feed`, `checkpoint`.
 
 mod advance;
 mod checkpoint;
+mod feed;
 mod push;
 mod read;
 mod remove;
@@ -204,7 +205,7 @@ impl<T: Number> Shard<T> {
             leases: LeasedParts::default(),
             clocks: Clocks::new(spec.combine, plan.workers.iter().map(Option::is_some)),
             rows: Rows::new(spec, placed.range, registry, list_bytes)?,
-            followers: Followers::new(spec, deltas),
+            followers: Followers::new(spec, plan.number, deltas),
             reads: Reads::new(spec, &codecs, seed, stopwatch),
             serving: Serving::new(),
             checkpoint: CheckpointRequest::default(),
@@ -357,6 +358,7 @@ impl<T: Number> AnyShard for Shard<T> {
 
     fn tick(&mut self, now: Time, out: &mut Outbox) {
         self.now = now;
+        self.tick_feed();
         self.tick_chain(out);
         let (table, shard) = (self.identity.table, self.identity.shard());
         for (worker, request, own) in self.reads.overdue(now, NOTICE_AFTER) {

@@ -32,8 +32,9 @@ pub use keys::{KeyError, KeyPart, KeySlice, Keys, Signature};
 pub use leader::Leader;
 pub use loan::lend;
 pub use message::{
-    Acked, ChunkContents, Control, Delta, FailedClock, LeaseTerms, LeasedPart, Marker, Member, MemberState,
-    MemberStatus, Message, NodeReport, NodeRole, Pull, PullRefused, Pulled, Push, READ_WHOLE, ReadWaiting, Refresh,
-    Refreshed, Refusal, Refused, ReplicaChunk, Replicated, Resend, ResendReason, Status, Timeout, Tune, Wants, Writes,
+    ASK_AGAIN, Acked, ChunkContents, Control, Delta, FailedClock, FeedCursor, LeaseTerms, LeasedPart, Marker, Member,
+    MemberState, MemberStatus, Message, NodeReport, NodeRole, Pull, PullRefused, Pulled, Push, READ_WHOLE, ReadWaiting,
+    Refresh, Refreshed, Refusal, Refused, ReplicaChunk, Replicated, Resend, ResendReason, Status, TableStatus, Timeout,
+    Tune, Wants, Writes,
 };
 pub use outbox::Outbox;

@@ -10,10 +10,13 @@ mod status;
 mod stream;
 
 pub use control::{Control, LeaseTerms, Member, NodeRole};
-pub use read::{Delta, FailedClock, Pull, PullRefused, Pulled, READ_WHOLE, ReadWaiting, Refresh, Refreshed, Wants};
+pub use read::{
+    ASK_AGAIN, Delta, FailedClock, FeedCursor, Pull, PullRefused, Pulled, READ_WHOLE, ReadWaiting, Refresh, Refreshed,
+    Wants,
+};
 pub use refusal::Refusal;
 pub use replica::{ChunkContents, ReplicaChunk, Replicated};
-pub use status::{MemberState, MemberStatus, NodeReport, Status, Timeout};
+pub use status::{MemberState, MemberStatus, NodeReport, Status, TableStatus, Timeout};
 pub use stream::{Acked, LeasedPart, Marker, Push, Refused, Resend, ResendReason, Tune, Writes};
 
 use crate::Payload;

@@ -1,15 +1,15 @@
 //! The list of operations: everything that a program can ask of a table.
 //!
 //! [`Op`] is the one place where an operation is listed. Its recorded form, its checks and what it
-//! does to rows follow here, each as an exhaustive `match`; `operations.rs` starts it. A new
+//! does to rows follow here, each as an exhaustive `match`; `worker/submit.rs` starts it. A new
 //! operation is a variant of [`Op`]: the compiler then names every place that still lacks it.
 #![deny(clippy::wildcard_enum_match_arm)]
 
 use crate::recorded::recorded_variants;
 use crate::{Batch, PullTarget, Values};
 use lease::LeaseId;
-use types::{Combine, NumberType, PART_BYTES, Placement, PositionRange, Setting, TableShape, TableSpec};
-use wire::{Keys, Refusal};
+use types::{Combine, NumberType, PART_BYTES, Placement, Position, PositionRange, Setting, TableShape, TableSpec};
+use wire::{FeedCursor, Keys, Refusal};
 
 /// One operation of a program on a table. [`Worker::submit`](crate::Worker::submit) takes it.
 ///
@@ -65,6 +65,13 @@ pub enum Op {
         /// Which rows.
         keys: Keys,
     },
+    /// Reads which rows of one shard changed: a page of the change feed. It waits for nobody.
+    Follow {
+        /// What the reader has.
+        cursor: FeedCursor,
+        /// Where the page starts, and so which shard is asked.
+        first: Position,
+    },
     /// Asks which rows of an ℓ1 problem are active, as fresh as a pull of them would be.
     Active {
         /// Which rows.
@@ -87,6 +94,7 @@ recorded_variants!(Op {
     6 => Active { keys },
     7 => Tune { setting },
     8 => Delete { keys },
+    9 => Follow { cursor, first },
 });
 
 /// What an operation does to rows.
@@ -98,7 +106,7 @@ pub(crate) enum Access {
     Read,
     /// It changes rows, then reads them.
     WriteRead,
-    /// It is about the table and no row of it.
+    /// It is about the table, or about no row in particular: nothing has to come before it.
     Neither,
 }
 
@@ -126,7 +134,7 @@ impl Op {
             Self::Push { .. } | Self::Set { .. } | Self::Delete { .. } => Access::Write,
             Self::PushPull { .. } => Access::WriteRead,
             Self::Pull { .. } | Self::Scan { .. } | Self::RowState { .. } | Self::Active { .. } => Access::Read,
-            Self::Tune { .. } => Access::Neither,
+            Self::Tune { .. } | Self::Follow { .. } => Access::Neither,
         }
     }
 
@@ -140,6 +148,7 @@ impl Op {
             | Self::RowState { .. }
             | Self::Delete { .. }
             | Self::Active { .. }
+            | Self::Follow { .. }
             | Self::Tune { .. } => None,
         }
     }
@@ -160,6 +169,7 @@ impl Op {
             | Self::RowState { .. }
             | Self::Delete { .. }
             | Self::Active { .. }
+            | Self::Follow { .. }
             | Self::Tune { .. } => None,
         }
     }
@@ -174,6 +184,7 @@ impl Op {
             | Self::RowState { .. }
             | Self::Delete { .. }
             | Self::Active { .. }
+            | Self::Follow { .. }
             | Self::Tune { .. } => 0,
         }
     }
@@ -188,7 +199,7 @@ impl Op {
             | Self::RowState { keys }
             | Self::Delete { keys }
             | Self::Active { keys } => keys.len(),
-            Self::Scan { .. } | Self::Tune { .. } => 0,
+            Self::Scan { .. } | Self::Follow { .. } | Self::Tune { .. } => 0,
         };
         self.value_bytes().saturating_add(keys.saturating_mul(size_of::<u64>()))
     }
@@ -225,7 +236,7 @@ impl Op {
                 check_keys(spec, keys)?;
                 check_count(spec, keys, keys.len().div_ceil(8) as u64)
             }
-            Self::Tune { .. } => Ok(()),
+            Self::Follow { .. } | Self::Tune { .. } => Ok(()),
         }
     }
 

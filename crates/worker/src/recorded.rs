@@ -7,8 +7,8 @@
 use crate::{Batch, KeyListDictionary, TicketId, Values};
 use lease::{LeaseId, WorkReport};
 use std::ops::Range;
-use types::{Bandwidth, NodeId, NumberType, PositionRange, Setting, Span, TableId, TableSpec, Time};
-use wire::{Field, Frame, Keys, LeaseTerms, Payload, Reader, WireError};
+use types::{Bandwidth, NodeId, NumberType, Position, PositionRange, Setting, Span, TableId, TableSpec, Time};
+use wire::{FeedCursor, Field, Frame, Keys, LeaseTerms, Payload, Reader, WireError};
 
 /// Something that a recording holds.
 pub(crate) trait Recorded: Sized {
@@ -45,7 +45,7 @@ macro_rules! without_key_lists {
     )*};
 }
 without_key_lists!(bool, u32, u64, String, Time, Span, NodeId, TableId, TableSpec, NumberType, PositionRange, Setting);
-without_key_lists!(Payload, Frame, LeaseId, LeaseTerms);
+without_key_lists!(FeedCursor, Position, Payload, Frame, LeaseId, LeaseTerms);
 
 impl<T: Recorded> Recorded for Box<T> {
     fn put(&self, lists: &mut KeyListDictionary, out: &mut Vec<u8>) {

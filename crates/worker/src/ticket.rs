@@ -1,6 +1,6 @@
 //! Futures of a worker: tickets, what is pending for each, and what it finishes with.
 
-use types::{Clock, NumberType, WorkerId};
+use types::{Clock, NumberType, Position, WorkerId};
 use wire::{Bits, FailedClock, Pulled, Refusal};
 
 /// Names a push or pull under way. It can be waited for, or named as what a later one runs after.
@@ -111,6 +111,21 @@ pub struct ReadRows {
     pub failed: Vec<FailedClock>,
     /// How many of the rows came from the cache.
     pub cached_rows: usize,
+    /// Of a page of the change feed: where it leaves the reader. Positions without values are of
+    /// rows that were deleted.
+    pub feed: FeedProgress,
+}
+
+/// Where a page of the change feed leaves its reader.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FeedProgress {
+    /// The sequence and the batch that it has reached with the last page, or none where it has to
+    /// start over.
+    pub reaches: Option<(u64, u64)>,
+    /// The last batch there is.
+    pub last: u64,
+    /// Where the next page starts.
+    pub more: Option<Position>,
 }
 
 /// What a finished ticket brought.
@@ -139,6 +154,8 @@ pub(crate) struct PartialRead {
     pub released_by: Option<WorkerId>,
     pub failed: Vec<FailedClock>,
     pub cached_rows: usize,
+    /// Of a page of the change feed.
+    pub feed: FeedProgress,
     /// For a scan: what each shard has found so far.
     pub found: Vec<(Vec<u64>, Vec<u8>)>,
 }
@@ -155,6 +172,7 @@ impl PartialRead {
             released_by: None,
             failed: Vec::new(),
             cached_rows: 0,
+            feed: FeedProgress::default(),
             found: Vec::new(),
         }
     }
@@ -188,6 +206,7 @@ impl PartialRead {
             released_by: self.released_by,
             failed: self.failed,
             cached_rows: self.cached_rows,
+            feed: self.feed,
         }
     }
 }

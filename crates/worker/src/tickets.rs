@@ -136,7 +136,7 @@ impl Tickets {
                 if rows.clock == Clock(u64::MAX) {
                     rows.clock = rows.reader;
                 }
-                staleness = Some(rows.reader.0.saturating_sub(rows.clock.0));
+                staleness = purpose.reads.then(|| rows.reader.0.saturating_sub(rows.clock.0));
                 Ok(TicketOutcome::Rows(rows))
             }
         };

@@ -189,7 +189,7 @@ impl<T: Number> Shard<T> {
         if let KeyPart::Known { signature, .. } | KeyPart::Chosen { signature, .. } = &push.keys
             && rows.len() as u64 != count
         {
-            // Only slots are remembered of that list; spelt out again, it tells which rows they are.
+            // The shard remembers only the slots of that list. Sent in full, it names its rows.
             return Err(NotApplied::UnknownKeys(signature.0));
         }
         self.count_examples(head);

@@ -14,6 +14,9 @@ use wire::{FailedClock, Frame, Head, KeyPart, Message, Outbox, Payload, Pull, Pu
 impl<T: Number> Shard<T> {
     /// A worker reads.
     pub(super) fn start_read(&mut self, now: Time, head: &Head, pull: Pull, out: &mut Outbox) {
+        if let Wants::Changes { cursor } = pull.wants {
+            return self.answer_feed(now, head, cursor, &pull, out);
+        }
         let Some(worker) = self.streams.worker(head.source) else {
             let reply = Head { source: head.source, ..self.identity.plain_head(head.from) };
             let message = Message::PullRefused(self.refused(pull.request, Refusal::Expelled));
@@ -29,7 +32,7 @@ impl<T: Number> Shard<T> {
         }
     }
 
-    fn refused(&self, request: u64, refusal: Refusal) -> PullRefused {
+    pub(super) fn refused(&self, request: u64, refusal: Refusal) -> PullRefused {
         PullRefused { table: self.identity.table, shard: self.identity.shard(), request, refusal }
     }
 
@@ -84,6 +87,8 @@ impl<T: Number> Shard<T> {
             Wants::Values => self.collect_values(read, answered),
             Wants::Active => self.collect_active(read, answered),
             Wants::RowState => self.collect_row_state(read, answered),
+            // Answered before it comes here: it waits for nobody.
+            Wants::Changes { .. } => Err(Refusal::Undecodable.into()),
         }
     }
 

@@ -21,14 +21,14 @@ impl<T: Number> Shard<T> {
         let (view, followers) = self.view_and_followers();
         let Followers { log, replicas, .. } = followers;
         let Some(change) = replicas.take_part(role, whole, now, log, &view) else { return };
-        self.followers.trim();
-        self.rows.name_rows(self.followers.need_changes());
-        if self.followers.need_changes() && !needed_changes {
-            self.clocks.name_changes(|| self.rows.positions());
-        }
         if change.is_new_head {
             self.followers.start_over(self.identity.plan);
         }
+        if !change.is_head {
+            self.followers.feed.stop();
+        }
+        self.followers.trim();
+        self.name_changes(needed_changes);
         if change.is_head {
             // Every worker has to hear what this replica knows.
             self.streams.acknowledge_nothing();
@@ -39,6 +39,15 @@ impl<T: Number> Shard<T> {
             self.reads.drop_all();
         }
         self.announce(out);
+    }
+
+    /// Names changed rows by position from now on, or no longer, if that is not as it was before.
+    pub(super) fn name_changes(&mut self, before: bool) {
+        let needed = self.followers.need_changes();
+        self.rows.name_rows(needed);
+        if needed && !before {
+            self.clocks.name_changes(|| self.rows.positions());
+        }
     }
 
     /// Goes by another plan: the frontier waits for those who count in it. Returns the frontier.

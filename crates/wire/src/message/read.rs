@@ -44,6 +44,34 @@ pub enum Wants {
     /// the rows that it holds: the first of those asked for, as many as are a part. They are never
     /// encoded.
     RowState,
+    /// Which rows changed, and their numbers. Answered at once, also for a reader that is no
+    /// worker. The keys are a scan; the reader asks again until `more` is none. Positions without
+    /// numbers, behind the others, are of rows that were deleted.
+    Changes {
+        /// What the reader has.
+        cursor: FeedCursor,
+    },
+}
+
+/// What a reader of the change feed of a shard has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FeedCursor {
+    /// It wants what changes from now on.
+    Now,
+    /// Nothing: it wants all rows, and later what changes.
+    Rows,
+    /// Everything that changed before the frontier came to this clock.
+    Clock {
+        /// The clock.
+        clock: Clock,
+    },
+    /// Everything up to this batch of the change log, of this sequence.
+    Batch {
+        /// The sequence.
+        sequence: u64,
+        /// The batch.
+        number: u64,
+    },
 }
 
 /// The rows of one part of a read. The frontier they reflect is the head's clock.
@@ -55,10 +83,12 @@ pub struct Pulled {
     pub shard: ShardId,
     /// The reader's name for this part of the read.
     pub request: u64,
-    /// The highest number of the reader's own stream that the rows hold.
+    /// The highest number of the reader's own stream that the rows hold. Of changes: the last batch
+    /// of the change log.
     pub contains: u64,
     /// The sequence of refreshes or deltas that keeps these rows fresh, if there is one, and its
-    /// last number so far.
+    /// last number so far. Of changes: what the reader has with the last part, or nothing if it has
+    /// to start over with all rows.
     pub sequence: Option<(u64, u64)>,
     /// Where the read was parked: whose marker let it go.
     pub released_by: Option<WorkerId>,
@@ -76,6 +106,9 @@ pub struct Pulled {
 /// In place of a sequence and its last number, to a reader that asked for deltas: they would take
 /// more than its rows. Read those.
 pub const READ_WHOLE: (u64, u64) = (0, 0);
+
+/// In place of a sequence and its last number, to a reader of changes: ask again soon.
+pub const ASK_AGAIN: (u64, u64) = (0, 0);
 
 /// A clock whose update was skipped because a contribution to it was refused.
 ///
@@ -187,7 +220,8 @@ fields!(FailedClock { clock, worker, refusal });
 fields!(PullRefused { table, shard, request, refusal });
 fields!(ReadWaiting { table, shard, request, on });
 fields!(Refreshed { table, shard, sequence, number });
-variants!(Wants { 0 => Values, 1 => Active, 2 => RowState });
+variants!(Wants { 0 => Values, 1 => Active, 2 => RowState, 3 => Changes { cursor } });
+variants!(FeedCursor { 0 => Now, 1 => Rows, 2 => Clock { clock }, 3 => Batch { sequence, number } });
 fields_and_payloads!(Pull { table, shard, request, after, frontier, subscribe, deltas, wants } keys, |input, [positions, _]| {
     keys: KeyPart::get(input, positions)?,
 });

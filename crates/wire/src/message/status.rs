@@ -1,7 +1,7 @@
 //! How a run stands, as its coordinator knows it.
 
 use crate::field::{fields, variants};
-use types::{Clock, Measured, NodeId, Plan, ShardId, Span, TableId, WorkerId};
+use types::{Clock, Measured, NodeId, Plan, ShardId, Span, TableId, TableSpec, WorkerId};
 
 /// How a run stands.
 #[derive(Clone, Debug, PartialEq)]
@@ -14,8 +14,8 @@ pub struct Status {
     pub members: Vec<MemberStatus>,
     /// Workers that are missing at a barrier at which others stand.
     pub awaited: Vec<WorkerId>,
-    /// Names of the tables, and the lowest frontier of each, where servers have said so.
-    pub tables: Vec<(String, Option<Clock>)>,
+    /// The tables.
+    pub tables: Vec<TableStatus>,
     /// Workers that reads wait for at some server.
     pub waited_for: Vec<WorkerId>,
     /// Workers whose clocks take them much longer than most.
@@ -28,6 +28,17 @@ pub struct Status {
     pub replicas: u32,
     /// How long the coordinator waits for what.
     pub timeouts: Vec<Timeout>,
+}
+
+/// How one table stands.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TableStatus {
+    /// Its number.
+    pub table: TableId,
+    /// Its spec.
+    pub spec: TableSpec,
+    /// Its lowest frontier, where servers have said so.
+    pub frontier: Option<Clock>,
 }
 
 /// How one node stands.
@@ -104,6 +115,7 @@ pub enum MemberState {
 }
 
 variants!(MemberState { 0 => Joining, 1 => Present, 2 => Left, 3 => Lost { reason }, 4 => Leaving });
+fields!(TableStatus { table, spec, frontier });
 fields!(MemberStatus { node, address, state, silent, clock, report });
 fields!(NodeReport { shards, frontiers, waited_for, step, round_trip, timeouts });
 fields!(Timeout { what, value, why, measured });

@@ -23,6 +23,7 @@ fn each() -> Vec<Op> {
         Op::Active { keys: keys() },
         Op::Tune { setting: Setting::Rate(0.25) },
         Op::Delete { keys: keys() },
+        Op::Follow { cursor: FeedCursor::Batch { sequence: 1, number: 9 }, first: Position(3) },
     ]
 }
 
@@ -44,6 +45,7 @@ fn place(op: &Op) -> usize {
         Op::Active { .. } => 6,
         Op::Tune { .. } => 7,
         Op::Delete { .. } => 8,
+        Op::Follow { .. } => 9,
     }
 }
 

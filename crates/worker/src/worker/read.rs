@@ -10,8 +10,8 @@ use crate::send::message::{ReadKeys, Reading, RequestNumbers};
 use crate::send::stream::ShardStream;
 use crate::ticket::PartialRead;
 use crate::{PullTarget, TicketId};
-use types::{Clock, Combine, Consistency, PositionRange, TableId, TableSpec, Time};
-use wire::{Head, Keys, Outbox, Wants};
+use types::{Clock, Combine, Consistency, Position, PositionRange, TableId, TableSpec, Time};
+use wire::{FeedCursor, Head, Keys, Outbox, Wants};
 
 /// Requests the parts of one read from the streams of a table.
 pub(super) struct ReadRequests<'a> {
@@ -129,6 +129,28 @@ impl Worker {
             let row_bytes = if row_state { 0 } else { table.spec.row_bytes() };
             let read = PartialRead::new(PullTarget::empty(table.spec.number), reader);
             PartialRead { row_bytes, ..read.collecting(requests.parts()) }
+        });
+    }
+
+    pub(super) fn start_follow(
+        &mut self,
+        now: Time,
+        ticket: TicketId,
+        id: TableId,
+        cursor: FeedCursor,
+        first: Position,
+        out: &mut Outbox,
+    ) {
+        let reader = self.clock;
+        self.start_read(now, ticket, id, out, |table, requests| {
+            if let Some(stream) = table.streams.iter_mut().find(|stream| stream.range().contains(first)) {
+                let range = PositionRange { first, last: stream.range().last };
+                let part = requests.part(&table.spec, stream, ReadKeys::Scan { range, shard: 0 });
+                let wants = Wants::Changes { cursor };
+                requests.request(stream, Reading { after: 0, subscribe: false, wants, ..part });
+            }
+            let read = PartialRead::new(PullTarget::empty(table.spec.number), reader);
+            PartialRead { row_bytes: table.spec.row_bytes(), ..read.collecting(1) }
         });
     }
 }

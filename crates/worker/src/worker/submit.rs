@@ -125,6 +125,7 @@ impl Worker {
                 self.start_or_queue(now, pull, out);
             }
             Op::Scan { range, row_state } => self.start_scan(now, ticket, table, range, row_state, out),
+            Op::Follow { cursor, first } => self.start_follow(now, ticket, table, cursor, first, out),
             Op::Set { keys, values } => self.start_set(now, ticket, table, &keys, &values.bytes, out),
             Op::Delete { keys } => self.start_delete(now, ticket, table, &keys, out),
             Op::RowState { keys } => self.start_row_state(now, ticket, table, &keys, out),

@@ -4,7 +4,7 @@
 
 use crate::cache::{LaterWrites, OwnWrite, ShardRows};
 use crate::send::message::{ReadKeys, StreamMessage};
-use crate::ticket::PartialRead;
+use crate::ticket::{FeedProgress, PartialRead};
 use crate::worker::{Worker, active, row_state};
 use types::{Combine, Time};
 use wire::{Frame, Head, Keys, Message, Outbox, Pulled, Refreshed, Refusal, Wants};
@@ -31,6 +31,11 @@ impl Worker {
         let pulled = &decoded.map_or_else(|| pulled.clone(), |values| Pulled { values, ..pulled.clone() });
         let row_bytes = match reading.wants {
             Wants::Values => Some(row_bytes).filter(|row_bytes| pulled.values.len() == rows * row_bytes),
+            // Behind the rows come keys that were deleted.
+            Wants::Changes { .. } => Some(row_bytes).filter(|row_bytes| {
+                let values = pulled.values.len();
+                values.is_multiple_of(*row_bytes) && values / row_bytes <= rows
+            }),
             Wants::Active => Some(0).filter(|_| active::is_whole(reading.keys.slice(), pulled)),
             Wants::RowState => {
                 let read = self.tickets.read_mut(reading.ticket);
@@ -54,6 +59,11 @@ impl Worker {
         if let Some(read) = self.tickets.read_mut(reading.ticket) {
             match reading.wants {
                 Wants::Values => fill(read, &reading.keys, pulled),
+                Wants::Changes { .. } => {
+                    let Pulled { sequence: reaches, contains: last, more, .. } = *pulled;
+                    read.feed = FeedProgress { reaches, last, more };
+                    fill(read, &reading.keys, pulled);
+                }
                 Wants::Active => active::fill(read, &reading.keys, pulled),
                 Wants::RowState => {
                     read.row_bytes = row_bytes;
@@ -64,6 +74,8 @@ impl Worker {
             read.note(pulled);
         }
         let goes_on = match &mut reading.keys {
+            // The program asks for the next page.
+            ReadKeys::Scan { .. } if matches!(reading.wants, Wants::Changes { .. }) => false,
             ReadKeys::Scan { range, .. } => {
                 range.first = pulled.more.unwrap_or(range.first);
                 pulled.more.is_some()

@@ -1,0 +1,163 @@
+//! The reader's end of the change feed: how far one shard of a table has been followed, and which
+//! page to ask for next.
+//!
+//! A page is a part of an answer. The first page of an answer says which batch of the change log
+//! the reader holds after the last one; the pages between name the same cursor. A reader starts
+//! over, with all rows, when the shard cannot tell any more what changed since the cursor, and when
+//! another server answers in the middle of an answer.
+
+use crate::FeedProgress;
+use types::{Clock, Position, PositionRange};
+use wire::{ASK_AGAIN, FeedCursor};
+
+/// How far one shard has been followed.
+#[derive(Clone, Debug)]
+pub struct FollowedShard {
+    range: PositionRange,
+    cursor: FeedCursor,
+    /// Where the next page starts.
+    first: Position,
+    /// In the middle of an answer: where its last page leaves the reader.
+    reaches: Option<Reached>,
+    clock: Clock,
+}
+
+/// Where an answer leaves the reader.
+#[derive(Clone, Copy, Debug)]
+struct Reached {
+    sequence: u64,
+    number: u64,
+    /// The clock that it has come to, if the answer leaves nothing out.
+    clock: Option<Clock>,
+}
+
+/// What a page means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FeedStep {
+    /// The shard has nothing to say yet: ask again soon.
+    AskAgain,
+    /// What the reader knows of this shard is void. The next pages bring all rows.
+    StartsOver,
+    /// The page has rows, or none that changed.
+    Rows {
+        /// Whether the reader now has everything that changed before the page was made.
+        is_up_to_date: bool,
+    },
+}
+
+impl FollowedShard {
+    /// A shard that is followed from there on.
+    #[must_use]
+    pub fn new(range: PositionRange, cursor: FeedCursor) -> Self {
+        let clock = if let FeedCursor::Clock { clock } = cursor { clock } else { Clock(0) };
+        Self { range, cursor, first: range.first, reaches: None, clock }
+    }
+
+    /// The positions of the shard.
+    #[must_use]
+    pub fn range(&self) -> PositionRange {
+        self.range
+    }
+
+    /// What to ask next: the cursor, and where the page starts.
+    #[must_use]
+    pub fn question(&self) -> (FeedCursor, Position) {
+        (self.cursor, self.first)
+    }
+
+    /// Everything that changed before the frontier came to this clock has been read.
+    #[must_use]
+    pub fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    /// Takes note of a page, made when the frontier had come to `clock`.
+    pub fn take(&mut self, page: &FeedProgress, clock: Clock) -> FeedStep {
+        let Some((sequence, number)) = page.reaches else { return self.start_over() };
+        if page.reaches == Some(ASK_AGAIN) {
+            return FeedStep::AskAgain;
+        }
+        let now = Reached { sequence, number, clock: (number == page.last).then_some(clock) };
+        let reaches = *self.reaches.get_or_insert(now);
+        if reaches.sequence != sequence {
+            // Another server answers, which may have other rows.
+            return self.start_over();
+        }
+        if let Some(more) = page.more {
+            self.first = more;
+            return FeedStep::Rows { is_up_to_date: false };
+        }
+        let is_up_to_date = self.first == self.range.first && reaches.number == page.last;
+        self.cursor = FeedCursor::Batch { sequence, number: reaches.number };
+        self.clock = reaches.clock.unwrap_or(self.clock);
+        (self.first, self.reaches) = (self.range.first, None);
+        FeedStep::Rows { is_up_to_date }
+    }
+
+    fn start_over(&mut self) -> FeedStep {
+        let clock = self.clock;
+        *self = Self { clock, ..Self::new(self.range, FeedCursor::Rows) };
+        FeedStep::StartsOver
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shard(cursor: FeedCursor) -> FollowedShard {
+        FollowedShard::new(PositionRange { first: Position(10), last: Position(99) }, cursor)
+    }
+
+    fn page(reaches: (u64, u64), last: u64, more: Option<u64>) -> FeedProgress {
+        FeedProgress { reaches: Some(reaches), last, more: more.map(Position) }
+    }
+
+    #[test]
+    fn feed_of_several_pages_goes_on_from_what_the_first_page_reached() {
+        let mut shard = shard(FeedCursor::Rows);
+        assert_eq!(shard.question(), (FeedCursor::Rows, Position(10)));
+        assert_eq!(shard.take(&page((1, 5), 5, Some(40)), Clock(2)), FeedStep::Rows { is_up_to_date: false });
+        assert_eq!(shard.question(), (FeedCursor::Rows, Position(40)));
+        assert_eq!(shard.clock(), Clock(0), "the answer is not whole yet");
+        // Batch 6 was closed between the pages: rows before position 40 may have changed in it.
+        assert_eq!(shard.take(&page((1, 6), 6, None), Clock(3)), FeedStep::Rows { is_up_to_date: false });
+        assert_eq!(shard.question(), (FeedCursor::Batch { sequence: 1, number: 5 }, Position(10)));
+        assert_eq!(shard.clock(), Clock(2));
+        assert_eq!(shard.take(&page((1, 6), 6, None), Clock(3)), FeedStep::Rows { is_up_to_date: true });
+        assert_eq!(shard.question(), (FeedCursor::Batch { sequence: 1, number: 6 }, Position(10)));
+        assert_eq!(shard.clock(), Clock(3));
+    }
+
+    #[test]
+    fn feed_keeps_its_clock_while_batches_are_missing() {
+        let mut shard = shard(FeedCursor::Clock { clock: Clock(4) });
+        assert_eq!(shard.clock(), Clock(4));
+        // The page covers batches up to 7 of 9: the log held too much for one answer.
+        assert_eq!(shard.take(&page((1, 7), 9, None), Clock(8)), FeedStep::Rows { is_up_to_date: false });
+        assert_eq!(shard.clock(), Clock(4));
+        assert_eq!(shard.take(&page((1, 9), 9, None), Clock(8)), FeedStep::Rows { is_up_to_date: true });
+        assert_eq!(shard.clock(), Clock(8));
+    }
+
+    #[test]
+    fn feed_starts_over_where_the_shard_cannot_tell_or_another_server_answers() {
+        let mut behind = shard(FeedCursor::Batch { sequence: 1, number: 3 });
+        let nothing = FeedProgress { reaches: None, last: 90, more: None };
+        assert_eq!(behind.take(&nothing, Clock(9)), FeedStep::StartsOver);
+        assert_eq!(behind.question(), (FeedCursor::Rows, Position(10)));
+
+        let mut moved = shard(FeedCursor::Rows);
+        assert_eq!(moved.take(&page((1, 5), 5, Some(40)), Clock(2)), FeedStep::Rows { is_up_to_date: false });
+        assert_eq!(moved.take(&page((2, 5), 5, None), Clock(2)), FeedStep::StartsOver);
+        assert_eq!(moved.question(), (FeedCursor::Rows, Position(10)));
+    }
+
+    #[test]
+    fn feed_asks_again_where_the_shard_has_nothing_to_say_yet() {
+        let mut shard = shard(FeedCursor::Now);
+        assert_eq!(shard.take(&page(ASK_AGAIN, 5, None), Clock(2)), FeedStep::AskAgain);
+        assert_eq!(shard.question(), (FeedCursor::Now, Position(10)));
+        assert_eq!(shard.clock(), Clock(0));
+    }
+}
