@@ -3,6 +3,7 @@
 mod active;
 mod clocks;
 mod counted;
+mod feed;
 mod order;
 mod queues;
 mod row_state;
@@ -16,6 +17,7 @@ pub use clocks::{
     scans_show_no_row_before_its_clock,
 };
 pub use counted::{every_lease_counted_once, pushes_are_counted_once};
+pub use feed::feeds_show_rows_as_they_are;
 pub use order::{
     assigned_values_never_go_back, barriers_hold, delay_at_most, fifo_per_worker, no_silent_wait, one_head_at_a_time,
     runs_after,

@@ -5,6 +5,7 @@ mod actor;
 mod checkpoints;
 mod clocks;
 mod coordinators;
+mod follower;
 mod learner;
 mod membership;
 mod moments;

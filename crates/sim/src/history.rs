@@ -2,7 +2,9 @@
 
 use crate::program::TableIndex;
 use std::collections::{BTreeMap, BTreeSet};
-use types::{Clock, Key, NodeId, Plan, PlanNumber, ShardId, TableId, TableSpec, Time};
+use types::{
+    Clock, Key, NodeId, Placement, Plan, PlanNumber, Position, PositionRange, ShardId, TableId, TableSpec, Time,
+};
 use wire::{FailedClock, Refusal};
 use worker::{Notice, TicketId};
 
@@ -75,8 +77,7 @@ pub enum HistoryEvent {
         /// Whether every push of every worker was finished before.
         last: bool,
     },
-    /// A push was finished, or rows that were set or deleted: every part applied, held for its clock, or
-    /// refused.
+    /// A push, set or delete was finished: every part applied, held for its clock, or refused.
     PushDone {
         /// Which.
         ticket: TicketId,
@@ -120,6 +121,26 @@ pub enum HistoryEvent {
         active: Vec<(u64, bool)>,
         /// The frontier that this is said to reflect.
         clock: Clock,
+    },
+    /// A page of the change feed came.
+    Followed {
+        /// Which table.
+        table: TableIndex,
+        /// The positions of the shard.
+        range: PositionRange,
+        /// Whether what the program knew of the shard is void.
+        starts_over: bool,
+        /// The keys of rows that changed.
+        keys: Vec<u64>,
+        /// Row after row.
+        values: Vec<f64>,
+        /// The keys of rows that were deleted.
+        deleted: Vec<u64>,
+    },
+    /// The feed was followed until no shard had anything new, after every push of every worker.
+    FollowedToTheEnd {
+        /// Which table.
+        table: TableIndex,
     },
     /// A setting was changed.
     Tuned {
@@ -177,6 +198,23 @@ pub enum HistoryEvent {
     Crashed,
     /// The worker finished its program and said goodbye.
     Left,
+}
+
+/// How rows of a table are named and how wide they are.
+#[derive(Clone, Copy)]
+pub(crate) struct Placed {
+    pub placement: Placement,
+    pub width: usize,
+}
+
+impl Placed {
+    pub fn of(spec: &TableSpec) -> Self {
+        Self { placement: spec.shape.placement(), width: spec.width as usize }
+    }
+
+    pub fn key(self, position: Position) -> Key {
+        self.placement.key(position)
+    }
 }
 
 /// One line of the history.

@@ -36,11 +36,12 @@ mod seeds;
 
 pub use check::{
     Checker, Violation, all_finished, assigned_values_never_go_back, barriers_hold, delay_at_most,
-    deletes_follow_the_update_of_their_clock, every_lease_counted_once, failed_clocks_are_seen_alike, fifo_per_worker,
-    held_clocks_at_most, no_acknowledged_push_lost_or_doubled, no_silent_wait, not_finite_is_refused,
-    nothing_that_counts_is_left_out, one_head_at_a_time, open_reads_at_most, pushes_are_counted_once,
-    reads_hold_exactly_the_clocks_below_the_reported_one, reads_own_writes, reported_clock_is_true,
-    rows_are_as_their_writer_left_them, runs_after, scans_show_no_row_before_its_clock, staleness_at_most,
+    deletes_follow_the_update_of_their_clock, every_lease_counted_once, failed_clocks_are_seen_alike,
+    feeds_show_rows_as_they_are, fifo_per_worker, held_clocks_at_most, no_acknowledged_push_lost_or_doubled,
+    no_silent_wait, not_finite_is_refused, nothing_that_counts_is_left_out, one_head_at_a_time, open_reads_at_most,
+    pushes_are_counted_once, reads_hold_exactly_the_clocks_below_the_reported_one, reads_own_writes,
+    reported_clock_is_true, rows_are_as_their_writer_left_them, runs_after, scans_show_no_row_before_its_clock,
+    staleness_at_most,
 };
 pub use cluster::{Cluster, Moment, SavedCheckpoint, Stuck};
 pub use faults::{FaultCounts, Faults};

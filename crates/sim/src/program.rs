@@ -2,6 +2,7 @@
 
 use crate::random::Xoshiro256;
 use types::{Bandwidth, Consistency, RunSize, Span, TableSpec};
+use wire::FeedCursor;
 
 /// A table of the cluster, in the order they were named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -90,6 +91,16 @@ pub enum Action {
         table: TableIndex,
         /// Which rows, in any order.
         keys: Vec<u64>,
+        /// Whether every push of every worker was finished before.
+        last: bool,
+    },
+    /// Follows the change feed: waits for a page of each shard, or at the end until no shard has
+    /// anything new.
+    Follow {
+        /// Which table.
+        table: TableIndex,
+        /// From where on, the first time.
+        from: FeedCursor,
         /// Whether every push of every worker was finished before.
         last: bool,
     },

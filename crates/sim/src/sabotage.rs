@@ -3,7 +3,10 @@
 
 use std::collections::BTreeMap;
 use types::{Clock, Combine, NumberType, ShardId, TableId};
-use wire::{Acked, ChunkContents, Control, Frame, Head, Message, Payload, Push, Refusal, Replicated, Writes};
+use wire::{
+    Acked, ChunkContents, Control, FeedCursor, Frame, Head, Message, Payload, Pull, Push, Refusal, Replicated, Wants,
+    Writes,
+};
 
 /// What is broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +63,8 @@ pub enum Sabotage {
     BackfillForeignMetadata,
     /// Shards that hold a part of a data lease already do not say in which clock it counts.
     HideWhereItCounts,
+    /// Readers of the change feed say that they have one batch more.
+    SkipChanges,
     /// Workers commit a data lease before what they pushed of it is acknowledged.
     CommitUnseen,
 }
@@ -100,6 +105,10 @@ impl Sabotage {
                 let reply = Head { source: head.source, ..Head::plain(head.to, head.from) };
                 heard = Some(Frame { head: reply, message: Message::Acked(acked) });
             }
+            (
+                Self::SkipChanges,
+                Message::Pull(Pull { wants: Wants::Changes { cursor: FeedCursor::Batch { number, .. } }, .. }),
+            ) => *number += 1,
             (Self::SayNothing, Message::ReadWaiting(_)) | (Self::LoseMarkers, Message::Marker(_)) => sent = false,
             (Self::HideFailedClocks, Message::Pulled(pulled)) if head.to == types::NodeId::Worker(1) => {
                 pulled.failed.clear();

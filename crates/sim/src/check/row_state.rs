@@ -63,9 +63,9 @@ pub fn rows_are_as_their_writer_left_them() -> Checker {
     })
 }
 
-/// A row of a table that sums by clock, which only one worker writes, holds at the end that worker's
-/// pushes of the clocks after the last one in which the worker deleted it. A scan at the end finds
-/// exactly the rows that have such pushes.
+/// In a table that sums by clock, a row that one worker alone writes holds at the end that worker's
+/// pushes of the clocks after its last delete. A scan at the end finds exactly the rows that have
+/// such pushes.
 #[must_use]
 pub fn deletes_follow_the_update_of_their_clock() -> Checker {
     Box::new(|history| {

@@ -1,8 +1,9 @@
 //! A worker and its program: which step it is at, what it waits for, and what it tells the history.
 
+use super::follower::Follower;
 use super::learner::Learner;
 use super::{Cluster, Happening};
-use crate::history::{HistoryEvent, ReadRecord};
+use crate::history::{HistoryEvent, Placed, ReadRecord};
 use crate::program::{Action, TableIndex, Write};
 use crate::sabotage::Sabotage;
 use lease::LeaseId;
@@ -45,13 +46,15 @@ pub(super) enum AwaitedEvent {
     Flushed,
 }
 
-enum Task {
+pub(super) enum Task {
     Push,
     /// The keys asked for; a scan learns them from the answer.
     Pull(Option<Vec<u64>>, TableIndex),
     Ask(Vec<u64>, TableIndex),
     /// Whether it is the last one, of rows as they are kept.
     RowState(TableIndex, bool),
+    /// A page of a feed, and whether it is followed to the end.
+    Follow(TableIndex, bool),
     Tune,
 }
 
@@ -64,8 +67,9 @@ pub struct Actor {
     pub(super) wait: AwaitedEvent,
     pub(super) learner: Option<Learner>,
     pub(super) tables: BTreeMap<TableIndex, TableId>,
+    pub(super) followers: BTreeMap<TableIndex, Follower>,
     tasks: Vec<TicketId>,
-    outstanding: BTreeMap<TicketId, Task>,
+    pub(super) outstanding: BTreeMap<TicketId, Task>,
     marks: BTreeMap<(TableIndex, u64), u32>,
 }
 
@@ -79,6 +83,7 @@ impl Actor {
             wait: AwaitedEvent::Nothing,
             learner: None,
             tables: BTreeMap::new(),
+            followers: BTreeMap::new(),
             tasks: Vec::new(),
             outstanding: BTreeMap::new(),
             marks: BTreeMap::new(),
@@ -158,7 +163,7 @@ fn payload(number: NumberType, values: &[f64]) -> Payload {
     }
 }
 
-fn reals(target: &PullTarget) -> Vec<f64> {
+pub(super) fn reals(target: &PullTarget) -> Vec<f64> {
     match target {
         PullTarget::F32(values) => values.iter().map(|value| f64::from(*value)).collect(),
         PullTarget::F64(values) => values.clone(),
@@ -201,7 +206,11 @@ impl Cluster {
             };
             let must_wait = match step {
                 Action::EndClock => !actor.worker.is_flushed(),
-                Action::Pull { .. } | Action::PullRowState { .. } | Action::Scan { .. } | Action::Ask { .. }
+                Action::Pull { .. }
+                | Action::PullRowState { .. }
+                | Action::Scan { .. }
+                | Action::Follow { .. }
+                | Action::Ask { .. }
                     if self.sabotage != Some(Sabotage::AskWithoutRoom) =>
                 {
                     !actor.worker.may_read()
@@ -259,6 +268,7 @@ impl Cluster {
                 let ticket = self.submit(worker, id, Op::Scan { range, row_state: false }, Vec::new());
                 self.pull_issued(worker, ticket, table, None, Vec::new(), true, last);
             }
+            Action::Follow { table, from, last } => self.follow(worker, table, from, last),
             Action::Set { table, keys, rows } => self.set_rows(worker, table, &keys, &rows),
             Action::Delete { table, keys } => self.delete(worker, table, &keys),
             Action::PullRowState { table, keys, last } => {
@@ -308,7 +318,7 @@ impl Cluster {
         }
     }
 
-    fn submit(&mut self, worker: usize, table: TableId, op: Op, after: Vec<TicketId>) -> Option<TicketId> {
+    pub(super) fn submit(&mut self, worker: usize, table: TableId, op: Op, after: Vec<TicketId>) -> Option<TicketId> {
         self.drive_worker(worker, WorkerInput::Submit(self.now, table, op, after)).map(TicketId)
     }
 
@@ -471,14 +481,19 @@ impl Cluster {
                     let keys = rows.positions.iter().map(|at| placement.key(types::Position(*at)).0).collect();
                     HistoryEvent::RowStateReturned { table, keys, values: reals(&rows.values), last }
                 }
-                (Task::RowState(..), Err((_, failure))) => {
+                (Task::Follow(table, last), Ok(TicketOutcome::Rows(rows))) => {
+                    let placed = Placed::of(&self.history.specs[table.0]);
+                    let follower = actor.followers.get_mut(&table);
+                    match follower.and_then(|follower| follower.take(table, last, rows, placed)) {
+                        Some(event) => event,
+                        None => continue,
+                    }
+                }
+                (Task::Pull(..) | Task::Ask(..) | Task::RowState(..) | Task::Follow(..), Err((_, failure))) => {
                     HistoryEvent::PullFailed { ticket, refusal: failure.refusal }
                 }
-                (Task::Ask(..), Err((_, failure))) => HistoryEvent::PullFailed { ticket, refusal: failure.refusal },
-                (Task::Pull(..), Err((_, failure))) => HistoryEvent::PullFailed { ticket, refusal: failure.refusal },
-                (Task::Pull(..) | Task::Ask(..) | Task::RowState(..), Ok(TicketOutcome::Done)) | (Task::Tune, _) => {
-                    continue;
-                }
+                (Task::Pull(..) | Task::Ask(..) | Task::RowState(..) | Task::Follow(..), Ok(TicketOutcome::Done))
+                | (Task::Tune, _) => continue,
             };
             events.push(event);
         }

@@ -1,0 +1,70 @@
+//! A program that follows the change feed of a table, page by page.
+
+use super::Cluster;
+use super::actor::{Actor, AwaitedEvent, Task, reals};
+use crate::history::{HistoryEvent, Placed};
+use crate::program::TableIndex;
+use types::Position;
+use wire::FeedCursor;
+use worker::{FeedStep, FollowedShard, Op, ReadRows};
+
+/// How far a program has followed a table.
+pub struct Follower {
+    shards: Vec<FollowedShard>,
+    /// Shards that are still to be asked in this round.
+    left: Vec<usize>,
+    is_asking: bool,
+}
+
+impl Follower {
+    /// Takes note of a page of the shard that was asked. Returns what the program sees.
+    pub fn take(&mut self, table: TableIndex, last: bool, rows: ReadRows, placed: Placed) -> Option<HistoryEvent> {
+        let shard = &mut self.shards[*self.left.last()?];
+        let range = shard.range();
+        let (is_done, starts_over) = match shard.take(&rows.feed, rows.clock) {
+            FeedStep::AskAgain => return None,
+            FeedStep::StartsOver => (false, true),
+            FeedStep::Rows { is_up_to_date } => (is_up_to_date || !last, false),
+        };
+        if is_done {
+            self.left.pop();
+        }
+        let key = |position: &u64| placed.key(Position(*position)).0;
+        let width = placed.width;
+        let values = reals(&rows.values);
+        let mut keys: Vec<u64> = rows.positions.iter().map(key).collect();
+        let deleted = keys.split_off(values.len() / width);
+        Some(HistoryEvent::Followed { table, range, starts_over, keys, values, deleted })
+    }
+}
+
+impl Cluster {
+    /// Asks every shard for a page; at the end, for pages until it has nothing new. The step is
+    /// taken again after each page.
+    pub(super) fn follow(&mut self, worker: usize, table: TableIndex, from: FeedCursor, last: bool) {
+        let shape = self.history.specs[table.0].shape;
+        let Actor { worker: machine, followers, tables, .. } = &mut self.actors[worker];
+        let begin = || {
+            let shards = machine.plan().shards(shape);
+            let shards = shards.iter().map(|placed| FollowedShard::new(placed.range, from));
+            Follower { shards: shards.collect(), left: Vec::new(), is_asking: false }
+        };
+        let follower = followers.entry(table).or_insert_with(begin);
+        if !follower.is_asking {
+            follower.left = (0..follower.shards.len()).collect();
+        }
+        follower.is_asking = !follower.left.is_empty();
+        let Some(asked) = follower.left.last() else {
+            if last {
+                self.note(worker as u32, HistoryEvent::FollowedToTheEnd { table });
+            }
+            return;
+        };
+        let ((cursor, first), id) = (follower.shards[*asked].question(), tables[&table]);
+        self.actors[worker].next -= 1;
+        if let Some(ticket) = self.submit(worker, id, Op::Follow { cursor, first }, Vec::new()) {
+            self.actors[worker].outstanding.insert(ticket, Task::Follow(table, last));
+            self.actors[worker].wait = AwaitedEvent::For(ticket);
+        }
+    }
+}
