@@ -12,6 +12,7 @@ mod predict;
 mod process;
 mod replay;
 mod status;
+mod tail;
 mod totals;
 mod train;
 
@@ -139,6 +140,15 @@ Examples:
   For a program, again and again:
     watch -n 1 slackwater status --coordinator head:7000 --json";
 
+const TAIL_EXAMPLES: &str = "\
+Examples:
+  The rows of a table that change from now on, each as it is then:
+    slackwater tail weights --coordinator head:7000
+  All rows, and then what changes, for a program:
+    slackwater tail weights --coordinator head:7000 --rows --json
+A row that changes often is printed with its latest values; what was between may be left out. The run does not wait for
+this command. If it falls behind, or another server takes over, a line says so, and all rows of that part of the table follow.";
+
 const INSPECT_EXAMPLES: &str = "\
 Examples:
   How it was learnt, and the ten features that weigh most, by name:
@@ -176,6 +186,9 @@ enum Command {
     /// somebody counts as lost.
     #[command(after_help = STATUS_EXAMPLES)]
     Status(status::StatusOptions),
+    /// Print the rows of a table as they change, while the run goes on.
+    #[command(after_help = TAIL_EXAMPLES)]
+    Tail(tail::TailOptions),
     /// Feed recordings back, and say of each whether the same was said again.
     #[command(after_help = REPLAY_EXAMPLES)]
     Replay(replay::ReplayOptions),
@@ -226,6 +239,7 @@ fn run(Arguments { log_json, command }: Arguments) -> anyhow::Result<()> {
         Command::Predict(options) => predict::run(&options),
         Command::Inspect(options) => inspect::run(&options),
         Command::Status(options) => status::run(&options),
+        Command::Tail(options) => tail::run(&options),
         Command::Demo(options) => demo::run(&options, log_form),
         Command::Server(options) => process::run_server(&options),
         Command::Coordinator(options) => coordinator::run(&options),

@@ -1,0 +1,98 @@
+//! `tail`: the rows of a table as they change, from a run that goes on.
+
+use std::fmt::Display;
+use std::io::{self, BufWriter, Write};
+use std::time::Duration;
+
+use anyhow::Context;
+use serde_json::{Value, json};
+use slackwater::Connect;
+use slackwater::feed::{Changes, FollowFrom, FollowOptions, follow};
+use slackwater::monitor::status;
+use slackwater::policy::NumberType;
+use slackwater::table::{Clock, TargetNumber};
+
+/// How long to wait before asking whether whoever reads has gone.
+const TURN: Duration = Duration::from_secs(1);
+
+/// The settings of `tail`.
+#[derive(clap::Args)]
+pub(crate) struct TailOptions {
+    /// The name of the table.
+    table: String,
+    /// The address of the coordinator.
+    #[arg(long = "coordinator", value_name = "HOST:PORT")]
+    coordinator_address: String,
+    /// Print all rows first, and then what changes.
+    #[arg(long)]
+    rows: bool,
+    /// Print what has changed since the run came to this clock. Servers remember that while
+    /// somebody follows the table, and for a minute after that.
+    #[arg(long, value_name = "CLOCK", conflicts_with = "rows")]
+    from_clock: Option<u64>,
+    /// End after so many rows.
+    #[arg(long, value_name = "ROWS")]
+    count: Option<u64>,
+    /// How many seconds to wait for an answer.
+    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    limit: u64,
+    /// Print a JSON object for each row.
+    #[arg(long)]
+    json: bool,
+}
+
+/// The command `tail`.
+pub(crate) fn run(options: &TailOptions) -> anyhow::Result<()> {
+    let connect =
+        Connect { join_limit: Duration::from_secs(options.limit), ..Connect::to(&options.coordinator_address) };
+    let about = || format!("the run of the coordinator at {}", options.coordinator_address);
+    let status = status(&connect).with_context(about)?;
+    let table = status.tables.iter().find(|table| table.spec.name == options.table);
+    match table.map_or(NumberType::F32, |table| table.spec.number) {
+        NumberType::F32 => tail::<f32>(&connect, options),
+        NumberType::F64 => tail::<f64>(&connect, options),
+        NumberType::I64 => tail::<i64>(&connect, options),
+    }
+    .with_context(about)
+}
+
+fn tail<T: TargetNumber + Display + Into<Value>>(connect: &Connect, options: &TailOptions) -> anyhow::Result<()> {
+    let from = match options.from_clock {
+        Some(clock) => FollowFrom::Clock(Clock(clock)),
+        None if options.rows => FollowFrom::Rows,
+        None => FollowFrom::Now,
+    };
+    let mut feed = follow::<T>(connect, &options.table, FollowOptions { from })?;
+    let (mut out, mut left) = (BufWriter::new(io::stdout().lock()), options.count.unwrap_or(u64::MAX));
+    while left > 0 {
+        let Some(changes) = feed.next(TURN)? else { continue };
+        for line in lines(&changes, options.json).into_iter().take(usize::try_from(left).unwrap_or(usize::MAX)) {
+            writeln!(out, "{line}")?;
+        }
+        out.flush()?;
+        left = left.saturating_sub((changes.ids.len() + changes.deleted.len()) as u64);
+    }
+    Ok(())
+}
+
+/// A line for each row.
+fn lines<T: TargetNumber + Display + Into<Value>>(changes: &Changes<T>, as_json: bool) -> Vec<String> {
+    let clock = changes.clock.0;
+    let width = changes.values.len().checked_div(changes.ids.len()).unwrap_or(1).max(1);
+    let start = changes.starts_over.then(|| match as_json {
+        true => json!({ "clock": clock, "starts_over": true }).to_string(),
+        false => format!("clock {clock}: a part of the table starts over; all its rows follow"),
+    });
+    let rows = changes.ids.iter().zip(changes.values.chunks_exact(width)).map(|(id, row)| match as_json {
+        true => {
+            let values: Vec<Value> = row.iter().map(|value| (*value).into()).collect();
+            json!({ "clock": clock, "id": id, "values": values }).to_string()
+        }
+        false => format!("clock {clock}: {id}: {}", row.iter().map(T::to_string).collect::<Vec<_>>().join(" ")),
+    });
+    let deleted = changes.deleted.iter().map(|id| match as_json {
+        true => json!({ "clock": clock, "id": id, "deleted": true }).to_string(),
+        false => format!("clock {clock}: {id}: deleted"),
+    });
+    start.into_iter().chain(rows).chain(deleted).collect()
+}
