@@ -14,6 +14,7 @@ Tables are read and written by the workers of a run, each at its own pace::
 PyTorch users start at :mod:`slackwater.torch`. Neither NumPy nor PyTorch is imported before it is used.
 """
 
+from ._feed import Changes, Feed, follow
 from ._leases import DataLeases, leases
 from ._run import (
     Run,
@@ -33,8 +34,10 @@ from ._slackwater import DataLease, Keys, RefusedError, RunError, SlackwaterErro
 from ._table import Table
 
 __all__ = [
+    "Changes",
     "DataLease",
     "DataLeases",
+    "Feed",
     "Keys",
     "RefusedError",
     "Run",
@@ -46,6 +49,7 @@ __all__ = [
     "__version__",
     "barrier",
     "clock",
+    "follow",
     "init",
     "is_initialized",
     "launch",

@@ -6,6 +6,7 @@
 //! ([`error`]). What is pleasant about the package is in `python/slackwater`.
 
 mod error;
+mod feed;
 mod keys;
 mod launch;
 mod leases;
@@ -37,6 +38,9 @@ fn _slackwater(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<keys::PyKeys>()?;
     module.add_class::<leases::PyDataLeases>()?;
     module.add_class::<leases::PyDataLease>()?;
+    module.add_class::<feed::PyFeed>()?;
+    module.add_class::<feed::PyChanges>()?;
+    module.add_function(wrap_pyfunction!(feed::follow, module)?)?;
     module.add_class::<serve::PyServer>()?;
     module.add_class::<launch::ChildProcess>()?;
     module.add_function(wrap_pyfunction!(free_address, module)?)?;

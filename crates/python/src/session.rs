@@ -1,6 +1,7 @@
 //! A worker's place in a run.
 
 use crate::error;
+use crate::feed::{PyFeed, follow_options};
 use crate::leases::{PyDataLeases, PyLeaseTerms};
 use crate::table::{PyTable, PyTableSpec};
 use pyo3::exceptions::PyRuntimeError;
@@ -222,6 +223,14 @@ impl PySession {
     fn table(&self, py: Python<'_>, spec: PyTableSpec) -> PyResult<PyTable> {
         let session = self.open()?;
         PyTable::open(py, &session, spec, self.process)
+    }
+
+    /// Follows what changes in a table.
+    fn follow(&self, py: Python<'_>, table: &Bound<'_, PyTable>, rows: bool, clock: Option<u64>) -> PyResult<PyFeed> {
+        check_process(self.process)?;
+        let session = self.open()?;
+        let followed = table.get();
+        py.detach(|| followed.follow(&session, follow_options(rows, clock))).map_err(|error| error::raise(py, error))
     }
 
     /// Leases a data set by name, together with all workers that name it.

@@ -1,6 +1,7 @@
 //! Tables: one call for each push and pull, from and to memory that Python keeps.
 
 use crate::error::{self, TableError};
+use crate::feed::PyFeed;
 use crate::keys::PyKeys;
 use crate::leases::PyDataLease;
 use crate::memory::{Lent, Memory, Target, Use, numpy_name};
@@ -9,6 +10,7 @@ use crate::ticket::{Direct, Pulling, PyTicket, Scattered};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use slackwater::data_leases::DataLease;
+use slackwater::feed::FollowOptions;
 use slackwater::policy::{Codecs, Combine, Initial, NumberType, Reduce};
 use slackwater::table::{
     Payload, PullInto, PullOptions, PushOptions, PushPullOptions, PushValues, ScanOptions, TargetNumber,
@@ -143,6 +145,13 @@ pub struct PyTable {
 }
 
 impl PyTable {
+    /// Follows what changes in the table.
+    pub fn follow(&self, session: &Session, options: FollowOptions) -> Result<PyFeed, Error> {
+        with_table!(&self.numbers, table => {
+            Ok(PyFeed::new(session.follow_opts(table, options)?, table.spec(), self.process))
+        })
+    }
+
     pub fn open(py: Python<'_>, session: &Session, spec: PyTableSpec, process: u32) -> PyResult<Self> {
         let spec = spec.build()?;
         let made = py.detach(|| match spec.number {
