@@ -14,7 +14,8 @@ class Changes:
     * ``clock``: the clock that the rows are of. They hold every update of earlier clocks.
     * ``keys`` (uint64) and ``rows`` (a row of numbers for each key): rows that changed, as they are now.
     * ``deleted`` (uint64): keys whose rows were deleted.
-    * ``starts_over``: the feed starts over with a part of the table. Forget every key that :meth:`covers` says is of it; its rows follow, in these and the next changes.
+    * ``shard``: the shard of the table that the rows are of, from 0.
+    * ``starts_over``: the feed starts over with this shard. Forget all its rows (the keys that :meth:`covers` names); those that exist follow, in these and the next changes.
     """
 
     def __init__(self, made: _slackwater.Changes, dtype: str, width: int):
@@ -22,13 +23,14 @@ class Changes:
 
         self._made = made
         self.clock: int = made.clock
+        self.shard: int = made.shard
         self.starts_over: bool = made.starts_over
         self.keys = numpy.frombuffer(made.keys, "uint64")
         self.rows = numpy.frombuffer(made.rows, dtype).reshape(-1, width)
         self.deleted = numpy.frombuffer(made.deleted, "uint64")
 
     def covers(self, keys: Any) -> Any:
-        """For each of ``keys``, whether it is of the part of the table that these changes are about: an array of booleans."""
+        """For each of ``keys``, whether it is of the shard that these changes are of: an array of booleans."""
         import numpy
 
         return numpy.array(self._made.covers(numpy.asarray(keys, "uint64").ravel().tolist()), bool)

@@ -146,8 +146,8 @@ Examples:
     slackwater tail weights --coordinator head:7000
   All rows, and then what changes, for a program:
     slackwater tail weights --coordinator head:7000 --rows --json
-A row that changes often is printed with its latest values; what was between may be left out. The run does not wait for
-this command. If it falls behind, or another server takes over, a line says so, and all rows of that part of the table follow.";
+A row that changes often is printed with its latest values; values between may be left out. The run does not wait for this
+command. If it falls behind, or another server takes over a shard, a line says so, and all rows of that shard follow.";
 
 const INSPECT_EXAMPLES: &str = "\
 Examples:

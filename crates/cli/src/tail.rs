@@ -1,4 +1,4 @@
-//! `tail`: the rows of a table as they change, from a run that goes on.
+//! `tail`: prints the rows of a table as they change, while the run goes on.
 
 use std::fmt::Display;
 use std::io::{self, BufWriter, Write};
@@ -12,7 +12,7 @@ use slackwater::monitor::status;
 use slackwater::policy::NumberType;
 use slackwater::table::{Clock, TargetNumber};
 
-/// How long to wait before asking whether whoever reads has gone.
+/// How long one call waits for changes.
 const TURN: Duration = Duration::from_secs(1);
 
 /// The settings of `tail`.
@@ -26,11 +26,11 @@ pub(crate) struct TailOptions {
     /// Print all rows first, and then what changes.
     #[arg(long)]
     rows: bool,
-    /// Print what has changed since the run came to this clock. Servers remember that while
-    /// somebody follows the table, and for a minute after that.
+    /// Print what has changed since the run came to this clock. Servers remember that while a
+    /// reader follows the table, and for a minute after that.
     #[arg(long, value_name = "CLOCK", conflicts_with = "rows")]
     from_clock: Option<u64>,
-    /// End after so many rows.
+    /// End after this many rows.
     #[arg(long, value_name = "ROWS")]
     count: Option<u64>,
     /// How many seconds to wait for an answer.
@@ -63,35 +63,35 @@ fn tail<T: TargetNumber + Display + Into<Value>>(connect: &Connect, options: &Ta
         None => FollowFrom::Now,
     };
     let mut feed = follow::<T>(connect, &options.table, FollowOptions { from })?;
-    let (mut out, mut left) = (BufWriter::new(io::stdout().lock()), options.count.unwrap_or(u64::MAX));
+    let mut out = BufWriter::new(io::stdout().lock());
+    let mut left = options.count.map_or(usize::MAX, |count| usize::try_from(count).unwrap_or(usize::MAX));
     while left > 0 {
         let Some(changes) = feed.next(TURN)? else { continue };
-        for line in lines(&changes, options.json).into_iter().take(usize::try_from(left).unwrap_or(usize::MAX)) {
-            writeln!(out, "{line}")?;
-        }
+        let lines = lines(&changes, options.json);
+        lines.iter().take(left).try_for_each(|line| writeln!(out, "{line}"))?;
         out.flush()?;
-        left = left.saturating_sub((changes.ids.len() + changes.deleted.len()) as u64);
+        left -= left.min(changes.ids.len() + changes.deleted.len());
     }
     Ok(())
 }
 
 /// A line for each row.
 fn lines<T: TargetNumber + Display + Into<Value>>(changes: &Changes<T>, as_json: bool) -> Vec<String> {
-    let clock = changes.clock.0;
+    let Changes { clock: Clock(clock), shard, .. } = *changes;
     let width = changes.values.len().checked_div(changes.ids.len()).unwrap_or(1).max(1);
     let start = changes.starts_over.then(|| match as_json {
-        true => json!({ "clock": clock, "starts_over": true }).to_string(),
-        false => format!("clock {clock}: a part of the table starts over; all its rows follow"),
+        true => json!({ "clock": clock, "shard": shard, "starts_over": true }).to_string(),
+        false => format!("clock {clock}: shard {shard} starts over: forget its rows; all that exist follow"),
     });
     let rows = changes.ids.iter().zip(changes.values.chunks_exact(width)).map(|(id, row)| match as_json {
         true => {
             let values: Vec<Value> = row.iter().map(|value| (*value).into()).collect();
-            json!({ "clock": clock, "id": id, "values": values }).to_string()
+            json!({ "clock": clock, "shard": shard, "id": id, "values": values }).to_string()
         }
         false => format!("clock {clock}: {id}: {}", row.iter().map(T::to_string).collect::<Vec<_>>().join(" ")),
     });
     let deleted = changes.deleted.iter().map(|id| match as_json {
-        true => json!({ "clock": clock, "id": id, "deleted": true }).to_string(),
+        true => json!({ "clock": clock, "shard": shard, "id": id, "deleted": true }).to_string(),
         false => format!("clock {clock}: {id}: deleted"),
     });
     start.into_iter().chain(rows).chain(deleted).collect()

@@ -38,9 +38,11 @@ pub struct FollowOptions {
 pub struct Changes<T> {
     /// The clock that the rows are of: every update of clocks below it is in.
     pub clock: Clock,
-    /// Whether the feed starts over with this part of the table: forget every row of it that
-    /// [`covers`](Self::covers) says; those that exist follow. That happens to readers that fell
-    /// behind, and when another server takes over a shard.
+    /// The shard of the table that the rows are of, from 0.
+    pub shard: usize,
+    /// Whether the feed starts over with this shard: forget all its rows (the keys that
+    /// [`covers`](Self::covers) names); those that exist follow. The feed starts over where its
+    /// reader fell behind, and where another server took over the shard.
     pub starts_over: bool,
     /// The ids of rows that changed.
     pub ids: Vec<u64>,
@@ -53,7 +55,7 @@ pub struct Changes<T> {
 }
 
 impl<T> Changes<T> {
-    /// Whether a row is of the part of the table that these changes are about.
+    /// Whether a row is of the shard that these changes are of.
     #[must_use]
     pub fn covers(&self, id: u64) -> bool {
         self.range.contains(self.placement.position(types::Key(id)))
@@ -164,8 +166,9 @@ impl<T: TargetNumber> Feed<T> {
             FeedStep::Rows { .. } | FeedStep::AskAgain => return Ok(None),
         };
         let deleted = ids.split_off(page.values.len() / self.width);
-        let (range, placement, clock) = (shard.range(), self.placement, page.clock);
-        Ok(Some(Changes { clock, starts_over, ids, values: page.values, deleted, range, placement }))
+        let range = shard.range();
+        let FeedPage { clock, values, .. } = page;
+        Ok(Some(Changes { clock, shard: place, starts_over, ids, values, deleted, range, placement: self.placement }))
     }
 }
 

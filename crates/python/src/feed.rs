@@ -128,6 +128,8 @@ pub struct PyChanges {
     #[pyo3(get)]
     clock: u64,
     #[pyo3(get)]
+    shard: usize,
+    #[pyo3(get)]
     starts_over: bool,
     /// Bytes of uint64.
     #[pyo3(get)]
@@ -145,6 +147,7 @@ impl PyChanges {
     fn new<T: TargetNumber>(changes: Changes<T>) -> Self {
         Self {
             clock: changes.clock.0,
+            shard: changes.shard,
             starts_over: changes.starts_over,
             keys: bytemuck::cast_slice(&changes.ids).to_vec(),
             rows: bytemuck::cast_slice(&changes.values).to_vec(),
@@ -156,7 +159,7 @@ impl PyChanges {
 
 #[pymethods]
 impl PyChanges {
-    /// For each key, whether its row is of the part of the table that these changes are about.
+    /// For each key, whether its row is of the shard that these changes are of.
     fn covers(&self, keys: Vec<u64>) -> Vec<bool> {
         keys.into_iter().map(|key| (self.covers)(key)).collect()
     }
