@@ -9,13 +9,16 @@ from ._table import Table
 
 
 class Changes:
-    """Some rows of a table that changed or were deleted, as NumPy arrays: see :func:`slackwater.follow`.
+    """Some rows of a table that changed or were deleted, as NumPy arrays: see
+    :func:`slackwater.follow`.
 
     * ``clock``: the clock that the rows are of. They hold every update of earlier clocks.
-    * ``keys`` (uint64) and ``rows`` (a row of numbers for each key): rows that changed, as they are now.
+    * ``keys`` (uint64) and ``rows`` (a row of numbers for each key): rows that changed, as they
+      are now.
     * ``deleted`` (uint64): keys whose rows were deleted.
     * ``shard``: the shard of the table that the rows are of, from 0.
-    * ``starts_over``: the feed starts over with this shard. Forget all its rows (the keys that :meth:`covers` names); those that exist follow, in these and the next changes.
+    * ``starts_over``: the feed starts over with this shard. Forget all its rows (the keys that
+      :meth:`covers` names); those that exist follow, in these and the next changes.
     """
 
     def __init__(self, made: _slackwater.Changes, dtype: str, width: int):
@@ -30,29 +33,34 @@ class Changes:
         self.deleted = numpy.frombuffer(made.deleted, "uint64")
 
     def covers(self, keys: Any) -> Any:
-        """For each of ``keys``, whether it is of the shard that these changes are of: an array of booleans."""
+        """For each of ``keys``, whether it is of the shard that these changes are of: an array of
+        booleans."""
         import numpy
 
         return numpy.array(self._made.covers(numpy.asarray(keys, "uint64").ravel().tolist()), bool)
 
     def __repr__(self) -> str:
         over = ", starts over" if self.starts_over else ""
-        return f"<slackwater.Changes of clock {self.clock}: {len(self.keys)} rows, {len(self.deleted)} deleted{over}>"
+        rows = f"{len(self.keys)} rows, {len(self.deleted)} deleted"
+        return f"<slackwater.Changes of clock {self.clock}: {rows}{over}>"
 
 
 class Feed:
-    """The changes of a table, in order for each row. ``slackwater.follow`` returns it; iterating over it waits for changes without end."""
+    """The changes of a table, in order for each row. ``slackwater.follow`` returns it; iterating
+    over it waits for changes without end."""
 
     def __init__(self, made: _slackwater.Feed):
         self._feed = made
 
     @property
     def clock(self) -> int:
-        """The clock to go on from, later or elsewhere, with ``follow(..., clock=...)``: all that changed before the run came to it has been returned."""
+        """The clock to go on from, later or elsewhere, with ``follow(..., clock=...)``: all that
+        changed before the run came to it has been returned."""
         return self._feed.clock
 
     def next(self, timeout: Optional[float] = None) -> Optional[Changes]:
-        """The next changes; waits for them, at most ``timeout`` seconds, and then returns None. Raises :class:`RunError` if the run is over."""
+        """The next changes; waits for them, at most ``timeout`` seconds, and then returns None.
+        Raises :class:`RunError` if the run is over."""
         made = self._feed.next(timeout)
         return None if made is None else Changes(made, self._feed.dtype, self._feed.width)
 
@@ -71,14 +79,16 @@ def follow(
     coordinator: Optional[str] = None,
     timeout: float = 5.0,
 ) -> Feed:
-    """Follows a table: each row that changes or is deleted from now on, as it is when the feed is read. A row that changes often shows its latest values, and need
-    not show all that were between.
+    """Follows a table: each row that changes or is deleted from now on, as it is when the feed is
+    read. A row that changes often shows its latest values; values between may be left out.
 
-    With ``rows=True`` the feed begins with all rows. With ``clock=n`` it begins with what has changed since the run came to clock n; servers remember that
-    while somebody follows the table, and for a minute after that. A reader that falls behind, or whose server is lost, is told so: the feed starts over
-    (:attr:`Changes.starts_over`).
+    With ``rows=True`` the feed begins with all rows. With ``clock=n`` it begins with what has
+    changed since the run came to clock n; servers remember that while a reader follows the table,
+    and for a minute after that. A reader that falls behind, or whose server is lost, is told so:
+    the feed starts over (``Changes.starts_over``).
 
-    A process that is no worker names the table and the ``coordinator="host:port"`` of its run, and waits at most ``timeout`` seconds for each answer.
+    A process that is no worker names the table and the ``coordinator="host:port"`` of its run,
+    and waits at most ``timeout`` seconds for each answer.
 
     >>> import numpy, slackwater
     >>> run = slackwater.init()

@@ -8,7 +8,7 @@ import pathlib
 import pytest
 
 import slackwater
-from slackwater import _leases, _run, _slackwater, _table
+from slackwater import _feed, _leases, _run, _slackwater, _table
 
 HAVE_EXAMPLES = [
     slackwater.Table,
@@ -24,6 +24,7 @@ HAVE_EXAMPLES = [
     slackwater.Ticket,
     slackwater.barrier,
     slackwater.clock,
+    slackwater.follow,
     slackwater.init,
     slackwater.launch,
     slackwater.leases,
@@ -31,7 +32,7 @@ HAVE_EXAMPLES = [
 ]
 
 
-@pytest.mark.parametrize("module", [_table, _run, _leases], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("module", [_table, _run, _leases, _feed], ids=lambda module: module.__name__)
 def test_examples_run(module):
     done = doctest.testmod(module)
     assert done.failed == 0 and done.attempted > 0

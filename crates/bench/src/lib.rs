@@ -11,6 +11,7 @@ mod cluster;
 mod codec;
 mod cold;
 mod core;
+mod deleted;
 mod embedded;
 mod learning;
 mod lists;

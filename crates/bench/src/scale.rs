@@ -1,5 +1,5 @@
-//! `bench scale`: how cost grows with rows, connections, shards and the size of parts; and that of
-//! training with workers, minibatches and features.
+//! `bench scale`: how cost grows with rows, connections, shards and the size of parts; that of
+//! training with workers, minibatches and features; and memory where rows are deleted.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -12,6 +12,7 @@ use anyhow::Context;
 use slackwater::cluster::NodeId;
 use slackwater::{Consistency, Keys, Session, Table, TableSpec};
 
+use super::deleted;
 use super::learning::{Scratch, embedded, open};
 use super::measure::{Format, Report, gbs, median, timed};
 use super::server::{Kind, ServerProcess};
@@ -30,7 +31,7 @@ pub struct ScaleBench {
     #[arg(long)]
     json: bool,
     /// Measure only these.
-    #[arg(long, value_delimiter = ',', value_parser = ["rows", "connections", "shards", "parts", "training"])]
+    #[arg(long, value_delimiter = ',', value_parser = ["rows", "connections", "shards", "parts", "deleted", "training"])]
     only: Vec<String>,
 }
 
@@ -60,6 +61,11 @@ pub(crate) fn run(options: &ScaleBench) -> anyhow::Result<()> {
     }
     if wanted("parts") {
         parts(options.rounds, &mut report)?;
+    }
+    if wanted("deleted") {
+        for rows in [100_000, 1_000_000, 10_000_000] {
+            deleted::memory(rows, &mut report)?;
+        }
     }
     if wanted("training") {
         training(options.rounds, &mut report)?;

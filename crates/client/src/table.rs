@@ -2,9 +2,10 @@
 //! bring.
 //!
 //! A [`Table`] has few verbs: [`push`](Table::push), [`pull`](Table::pull),
-//! [`push_pull`](Table::push_pull), [`set`](Table::set) and [`scan`](Table::scan), each with an
-//! `_opts` form that takes a struct with a `Default`; [`active`](Table::active) and
-//! [`set_rate`](Table::set_rate). Each returns a [`Ticket`] at once.
+//! [`push_pull`](Table::push_pull), [`set`](Table::set), [`delete`](Table::delete) and
+//! [`scan`](Table::scan), each with an `_opts` form that takes a struct with a `Default`;
+//! [`active`](Table::active) and [`set_rate`](Table::set_rate). Each returns a [`Ticket`] at once.
+//! [`Session::follow`](crate::Session::follow) follows what changes in a table.
 
 pub(crate) mod options;
 mod pull;

@@ -1,0 +1,54 @@
+//! Memory of a server whose rows are deleted and made anew, again and again: it follows the rows
+//! that exist, not those that ever did.
+
+use slackwater::TableSpec;
+use types::SplitMix64;
+
+use super::lists::MILLION;
+use super::measure::Report;
+use super::server::{Kind, ServerProcess};
+
+/// How often the table is filled and emptied.
+const ROUNDS: usize = 10;
+/// Rows of one push, and of one deletion.
+const BATCH: usize = 100_000;
+
+/// Fills a table with this many rows of new keys and deletes them all, ten times. Reports what the
+/// server's memory grew by, when it was full and when it was empty.
+pub(crate) fn memory(rows: usize, report: &mut Report) -> anyhow::Result<()> {
+    let server = ServerProcess::start(Kind::default())?;
+    let session = server.session()?;
+    let table = session.table::<f32>(TableSpec::sparse("t", 1))?;
+    let before = server.resident_bytes()?;
+    let grown = || anyhow::Ok(server.resident_bytes()?.saturating_sub(before) as f64 / MILLION as f64);
+    let mut full = Vec::new();
+    let mut empty = Vec::new();
+    for round in 0..ROUNDS as u64 {
+        for_batches(rows, round, |ids| {
+            let keys = table.keys(ids);
+            Ok(table.push(&keys, vec![1.0; keys.len()])?.wait()?)
+        })?;
+        full.push(grown()?);
+        for_batches(rows, round, |ids| Ok(table.delete(&table.keys(ids))?.wait()?))?;
+        empty.push(grown()?);
+    }
+    for (name, megabytes) in [("full", full), ("empty", empty)] {
+        for round in [0, 1, ROUNDS / 2, ROUNDS - 1] {
+            report.number(&format!("deleted_{rows}_rows_{name}_mb_round_{}", round + 1), megabytes[round]);
+        }
+    }
+    session.close()?;
+    Ok(())
+}
+
+/// The keys of a round, in batches.
+fn for_batches(rows: usize, round: u64, work: impl Fn(&[u64]) -> anyhow::Result<()>) -> anyhow::Result<()> {
+    let mut random = SplitMix64::new(round);
+    let mut left = rows;
+    while left > 0 {
+        let ids: Vec<u64> = (0..left.min(BATCH)).map(|_| random.draw()).collect();
+        work(&ids)?;
+        left -= ids.len();
+    }
+    Ok(())
+}
