@@ -13,7 +13,7 @@
 //! | [`CheckpointRequest`] | the checkpoint that is wanted |
 //!
 //! The ways through the parts are one file each: `push`, `read`, `advance` (the frontier moves),
-//! `replicate`, `feed`, `checkpoint`.
+//! `remove`, `replicate`, `feed`, `checkpoint`.
 
 mod advance;
 mod checkpoint;
@@ -345,6 +345,7 @@ impl<T: Number> AnyShard for Shard<T> {
     fn settle(&mut self, now: Time, out: &mut Outbox) {
         self.now = now;
         self.close_batch(out);
+        self.put_rows_in_order();
         if !self.serving.may_answer() || !AnyShard::is_head(self) {
             return;
         }
@@ -353,7 +354,6 @@ impl<T: Number> AnyShard for Shard<T> {
         for (worker, through, refused) in self.streams.take_acknowledgements(|worker| replicas.durable(worker)) {
             self.say(worker, Message::Acked(Acked { table, shard, through, refused }), out);
         }
-        self.put_rows_in_order();
     }
 
     fn tick(&mut self, now: Time, out: &mut Outbox) {

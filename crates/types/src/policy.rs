@@ -1,4 +1,4 @@
-//! How fresh a read must be, and how contributions meet: DESIGN's consistency rules as data.
+//! How fresh a read must be, and how contributions are combined: the consistency rules as data.
 
 use crate::Clock;
 use std::fmt;

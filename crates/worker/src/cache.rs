@@ -185,7 +185,8 @@ impl TableCache {
         }
     }
 
-    /// Drops these rows: the worker has set them, or the shard refused a push that they hold.
+    /// Drops these rows: the worker has set or deleted them, or the shard refused a push that they
+    /// hold.
     pub fn drop_rows(&mut self, keys: &KeySlice) {
         if let Some(cache) = &mut self.rows {
             cache.drop_rows(keys);

@@ -31,7 +31,10 @@ impl<T: Number> Shard<T> {
     /// The next rows that changed, as they are now, and behind them those that were deleted.
     fn feed_page(&mut self, now: Time, cursor: FeedCursor, range: PositionRange, answer: Pulled) -> Pulled {
         let named = self.followers.need_changes();
-        self.followers.feed.read(now, &mut self.followers.log);
+        let Followers { feed, log, .. } = &mut self.followers;
+        feed.read(now, log);
+        feed.bound(self.rows.len(), log);
+        self.followers.trim();
         self.name_changes(named);
         let most = (PART_BYTES / (self.spec.row_bytes() + 8)).max(1);
         let (view, Followers { feed, log, .. }) = self.view_and_followers();
