@@ -6,11 +6,13 @@ use crate::ticket::FromOutcome;
 use crate::{Connect, Error, Session, Tickets};
 use std::time::{Duration, Instant};
 use types::{Clock, Placement, Position, PositionRange, WorkerId};
-use wire::{FeedCursor, Pulled};
-use worker::{FeedProgress, FeedStep, FollowedShard, Op, TicketOutcome};
+use wire::{ASK_AGAIN, FeedCursor, FeedProgress, FeedReader, FeedStep, Pulled};
+use worker::{Op, TicketOutcome};
 
 /// How often shards are asked while nothing changes.
 const ASK_EVERY: Duration = Duration::from_millis(20);
+/// How soon a shard is asked again that is between two states that readers may see.
+const ASK_SOON: Duration = Duration::from_millis(1);
 
 /// From where on a table is followed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,7 +24,7 @@ pub enum FollowFrom {
     Rows,
     /// What has changed since the run came to this clock. Servers remember that while the table is
     /// followed, and for a minute after that; otherwise the feed starts over with all rows, and
-    /// says so.
+    /// says so. Clocks of another run mean nothing.
     Clock(Clock),
 }
 
@@ -68,15 +70,25 @@ pub struct Feed<T> {
     source: Box<dyn FeedSource<T> + Send>,
     placement: Placement,
     width: usize,
-    shards: Vec<FollowedShard>,
+    shards: Vec<FeedReader>,
     /// The shard whose turn it is.
     turn: usize,
 }
 
 /// Where changes come from.
 pub(crate) trait FeedSource<T> {
-    /// Asks the shard that holds position `first` what changed from there on.
+    /// Asks the shard that holds position `first` what changed from there on. Does not wait for
+    /// long: a shard that cannot answer yet is asked again.
     fn page(&mut self, cursor: FeedCursor, first: Position) -> Result<FeedPage<T>, Error>;
+}
+
+/// What a question brought.
+enum FeedAnswer<T> {
+    Changes(Changes<T>),
+    /// Nothing has changed.
+    Nothing,
+    /// The shard cannot tell yet.
+    NotYet,
 }
 
 /// What a shard answers.
@@ -105,20 +117,21 @@ impl<T: TargetNumber> Feed<T> {
         ranges: impl IntoIterator<Item = PositionRange>,
         options: FollowOptions,
     ) -> Result<Self, Error> {
-        let shards = ranges.into_iter().map(|range| FollowedShard::new(range, options.from.cursor())).collect();
+        let shards = ranges.into_iter().map(|range| FeedReader::new(range, options.from.cursor())).collect();
         let mut feed = Self { source, placement, width: width as usize, shards, turn: 0 };
         // What changes after this call is in the feed.
-        let waits = |shard: &FollowedShard| shard.question().0 == FeedCursor::Now;
+        let waits = |shard: &FeedReader| shard.question().0 == FeedCursor::Now;
         while let Some(place) = feed.shards.iter().position(waits) {
-            if feed.page(place)?.is_none() && waits(&feed.shards[place]) {
-                std::thread::sleep(ASK_EVERY);
+            if let FeedAnswer::NotYet = feed.page(place)? {
+                std::thread::sleep(ASK_SOON);
             }
         }
         Ok(feed)
     }
 
-    /// The next rows that changed or were deleted. Blocks until there are some, at most so long;
-    /// then returns none. Fails if the run is over.
+    /// The next rows that changed or were deleted. Blocks until there are some, at most for
+    /// `limit`; then returns none. It may block for longer while a shard fails over to another
+    /// server. Fails if the run is over.
     ///
     /// ```
     /// # use slackwater::{RunSize, Session, TableSpec};
@@ -133,17 +146,20 @@ impl<T: TargetNumber> Feed<T> {
     pub fn next(&mut self, limit: Duration) -> Result<Option<Changes<T>>, Error> {
         let begin = Instant::now();
         loop {
+            let mut pause = ASK_EVERY;
             for _ in 0..self.shards.len() {
                 let place = self.turn;
                 self.turn = (place + 1) % self.shards.len();
-                if let Some(changes) = self.page(place)? {
-                    return Ok(Some(changes));
+                match self.page(place)? {
+                    FeedAnswer::Changes(changes) => return Ok(Some(changes)),
+                    FeedAnswer::NotYet => pause = ASK_SOON,
+                    FeedAnswer::Nothing => {}
                 }
             }
             if begin.elapsed() >= limit {
                 return Ok(None);
             }
-            std::thread::sleep(ASK_EVERY.min(limit.saturating_sub(begin.elapsed())));
+            std::thread::sleep(pause.min(limit.saturating_sub(begin.elapsed())));
         }
     }
 
@@ -151,33 +167,43 @@ impl<T: TargetNumber> Feed<T> {
     /// changed before the run came to it has been returned.
     #[must_use]
     pub fn clock(&self) -> Clock {
-        self.shards.iter().map(FollowedShard::clock).min().unwrap_or_default()
+        self.shards.iter().map(FeedReader::clock).min().unwrap_or_default()
     }
 
-    /// The next page of a shard, if there is anything in it.
-    fn page(&mut self, place: usize) -> Result<Option<Changes<T>>, Error> {
+    /// The next page of a shard.
+    fn page(&mut self, place: usize) -> Result<FeedAnswer<T>, Error> {
         let shard = &mut self.shards[place];
         let (cursor, first) = shard.question();
-        let page = self.source.page(cursor, first)?;
-        let mut ids: Vec<u64> = page.positions.iter().map(|at| self.placement.key(Position(*at)).0).collect();
-        let starts_over = match shard.take(&page.progress, page.clock) {
-            FeedStep::StartsOver => true,
-            FeedStep::Rows { .. } if !ids.is_empty() => false,
-            FeedStep::Rows { .. } | FeedStep::AskAgain => return Ok(None),
+        let FeedPage { progress, clock, positions, values } = self.source.page(cursor, first)?;
+        let changed = values.len() / self.width;
+        if changed > positions.len() {
+            // No server sends that: rows without keys.
+            return Ok(FeedAnswer::NotYet);
+        }
+        let (starts_over, positions, values) = match shard.take(&progress, clock) {
+            FeedStep::AskAgain => return Ok(FeedAnswer::NotYet),
+            FeedStep::StartsOver => (true, Vec::new(), Vec::new()),
+            FeedStep::Rows { .. } if positions.is_empty() => return Ok(FeedAnswer::Nothing),
+            FeedStep::Rows { .. } => (false, positions, values),
         };
-        let deleted = ids.split_off(page.values.len() / self.width);
-        let range = shard.range();
-        let FeedPage { clock, values, .. } = page;
-        Ok(Some(Changes { clock, shard: place, starts_over, ids, values, deleted, range, placement: self.placement }))
+        let mut ids: Vec<u64> = positions.iter().map(|at| self.placement.key(Position(*at)).0).collect();
+        let deleted = ids.split_off(values.len() / self.width);
+        let (range, placement) = (shard.range(), self.placement);
+        Ok(FeedAnswer::Changes(Changes { clock, shard: place, starts_over, ids, values, deleted, range, placement }))
     }
 }
 
 impl<T: TargetNumber> FeedPage<T> {
-    /// What a shard has sent.
+    /// What a shard has sent, if it is well-formed.
     pub fn read(clock: Clock, pulled: &Pulled) -> Option<Self> {
-        let progress = FeedProgress { reaches: pulled.sequence, last: pulled.contains, more: pulled.more };
         let (positions, values) = (pulled.positions.numbers()?.to_vec(), pulled.values.numbers()?.to_vec());
-        Some(Self { progress, clock, positions, values })
+        Some(Self { progress: FeedProgress::of(pulled), clock, positions, values })
+    }
+
+    /// No shard has answered.
+    pub fn not_yet() -> Self {
+        let progress = FeedProgress { reaches: Some(ASK_AGAIN), last: 0, more: None };
+        Self { progress, clock: Clock(0), positions: Vec::new(), values: Vec::new() }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Questions to a run from somebody who takes no part in it.
+//! Questions to a run from a process that is no member of it.
 
 use crate::addresses::{CoordinatorAddress, Endpoint};
 use crate::feed::{FeedPage, FeedSource};
@@ -7,16 +7,20 @@ use crate::table::TargetNumber;
 use crate::{Connect, Error};
 use net::{SocketTransport, SocketWaiter, Transport, TransportEvent, Waiter};
 use node::NodeError;
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
-use types::{Clock, NodeId, Position, PositionRange};
+use types::{Clock, NodeId, Position, PositionRange, ShardId};
 use wire::{Control, FeedCursor, Frame, Head, KeyPart, Member, Message, Pool, Pull, Status, TableStatus, Wants};
 
-/// What was not answered is asked again after this long.
+/// A question is sent again after this long.
 const ASK_AGAIN: Duration = Duration::from_millis(200);
-/// A server that has not answered for this long may not be the one to ask any more.
+/// After this long without an answer, the observer asks the coordinator which server to ask.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// A shard that fails over answers again after about two failure timeouts. It counts as lost after
+/// this many.
+const LOST_AFTER_TIMEOUTS: u32 = 4;
 
-/// A process that asks the nodes of a run, and is none.
+/// A process that asks the nodes of a run, and is none of them.
 pub(crate) struct Observer {
     transport: SocketTransport,
     waiter: SocketWaiter,
@@ -84,6 +88,8 @@ pub(crate) struct ObservedTable {
     observer: Observer,
     status: Status,
     table: TableStatus,
+    /// Since when each shard has not answered.
+    silent: BTreeMap<ShardId, Instant>,
 }
 
 impl ObservedTable {
@@ -96,7 +102,11 @@ impl ObservedTable {
         let table = table.ok_or_else(|| Error::Table {
             problem: format!("the run has no table '{name}'; its tables are: {}", names().join(", ")),
         })?;
-        Ok(Self { observer, status, table })
+        let failure_timeout = Duration::from_nanos(status.failure_timeout.0);
+        observer.limit = observer.limit.max(failure_timeout * LOST_AFTER_TIMEOUTS);
+        let mut observed = Self { observer, status, table, silent: BTreeMap::new() };
+        observed.know_members();
+        Ok(observed)
     }
 
     /// What it is.
@@ -108,35 +118,71 @@ impl ObservedTable {
     pub fn ranges(&self) -> Vec<PositionRange> {
         self.status.plan.shards(self.table.spec.shape).iter().map(|placed| placed.range).collect()
     }
+
+    fn know_members(&mut self) {
+        let address = |member: &wire::MemberStatus| Member { node: member.node, address: member.address.clone() };
+        self.observer.transport.know(&self.status.members.iter().map(address).collect::<Vec<_>>());
+    }
+
+    /// Asks the coordinator which servers there are. Fails if it does not answer, or if it leads
+    /// another run than before.
+    fn look_again(&mut self) -> Result<(), Error> {
+        let begin = Instant::now();
+        let status = self.observer.status().map_err(|_| {
+            let reason = format!("no answer for {:.0} s; the run is over, or lost", begin.elapsed().as_secs_f64());
+            NodeError::Lost { node: NodeId::Coordinator, reason }
+        })?;
+        let same = |table: &TableStatus| table.table == self.table.table && table.spec == self.table.spec;
+        if status.plan.number < self.status.plan.number || !status.tables.iter().any(same) {
+            let name = &self.table.spec.name;
+            let problem = format!("the coordinator leads another run than before; follow table '{name}' anew");
+            return Err(Error::Table { problem });
+        }
+        self.status = status;
+        self.know_members();
+        Ok(())
+    }
 }
 
 impl<T: TargetNumber> FeedSource<T> for ObservedTable {
     fn page(&mut self, cursor: FeedCursor, first: Position) -> Result<FeedPage<T>, Error> {
-        let Self { observer, status, table } = self;
-        let begin = Instant::now();
-        loop {
-            let address = |member: &wire::MemberStatus| Member { node: member.node, address: member.address.clone() };
-            observer.transport.know(&status.members.iter().map(address).collect::<Vec<_>>());
-            let shards = status.plan.shards(table.spec.shape);
-            let placed = shards.iter().find(|placed| placed.range.contains(first)).expect("ranges cover all positions");
-            observer.asked += 1;
-            let (request, wants) = (observer.asked, Wants::Changes { cursor });
-            let keys = KeyPart::Scan { range: PositionRange { first, last: placed.range.last } };
-            let (after, frontier, subscribe, deltas) = (0, Clock(0), false, None);
-            let (table, shard) = (table.table, placed.shard);
-            let pull = Pull { table, shard, request, after, frontier, subscribe, deltas, wants, keys };
-            let page = observer.ask(placed.owner, LOOK_AGAIN, &Message::Pull(pull), |head, message| match message {
-                Message::Pulled(pulled) if pulled.request == request => FeedPage::read(head.clock, &pulled),
-                _ => None,
-            });
-            if let Some(page) = page {
-                return Ok(page);
+        let shards = self.status.plan.shards(self.table.spec.shape);
+        let Some(placed) = shards.iter().find(|placed| placed.range.contains(first)) else {
+            // The coordinator has no plan yet.
+            self.look_again()?;
+            return Ok(FeedPage::not_yet());
+        };
+        self.observer.asked += 1;
+        let (request, wants) = (self.observer.asked, Wants::Changes { cursor });
+        let keys = KeyPart::Scan { range: PositionRange { first, last: placed.range.last } };
+        let (after, frontier, subscribe, deltas) = (0, Clock(0), false, None);
+        let (table, shard) = (self.table.table, placed.shard);
+        let pull = Pull { table, shard, request, after, frontier, subscribe, deltas, wants, keys };
+        let answer = self.observer.ask(placed.owner, LOOK_AGAIN, &Message::Pull(pull), |head, message| match message {
+            Message::Pulled(pulled) if pulled.request == request => FeedPage::read(head.clock, &pulled).map(Ok),
+            Message::PullRefused(refused) if refused.request == request => Some(Err(refused.refusal)),
+            _ => None,
+        });
+        match answer {
+            Some(Ok(page)) => {
+                self.silent.remove(&shard);
+                Ok(page)
             }
-            if begin.elapsed() > observer.limit {
-                let reason = format!("no answer to what changed for {:.0} s", begin.elapsed().as_secs_f64());
-                return Err(NodeError::Lost { node: placed.owner, reason }.into());
+            Some(Err(refusal)) => {
+                let spec = &self.table.spec;
+                let refusal = refusal.describe(&spec.name, spec.shape.placement());
+                let problem = format!("{} refuses to say what changed: {refusal}", placed.owner);
+                Err(Error::Table { problem })
             }
-            *status = observer.status()?;
+            None => {
+                let silent = self.silent.entry(shard).or_insert_with(Instant::now).elapsed();
+                if silent > self.observer.limit {
+                    let reason = format!("no answer to what changed for {:.0} s", silent.as_secs_f64());
+                    return Err(NodeError::Lost { node: placed.owner, reason }.into());
+                }
+                self.look_again()?;
+                Ok(FeedPage::not_yet())
+            }
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::error;
 use crate::memory::numpy_name;
-use crate::session::check_process;
+use crate::session::{check_process, seconds};
 use pyo3::prelude::*;
 use slackwater::feed::{Changes, Feed, FollowFrom, FollowOptions};
 use slackwater::monitor::status;
@@ -66,7 +66,7 @@ pub fn follow(
     clock: Option<u64>,
     limit: f64,
 ) -> PyResult<PyFeed> {
-    let connect = Connect { join_limit: Duration::from_secs_f64(limit), ..Connect::to(coordinator) };
+    let connect = Connect { join_limit: seconds(limit)?, ..Connect::to(coordinator) };
     let options = follow_options(rows, clock);
     let followed = py.detach(|| {
         let status = status(&connect)?;
@@ -104,11 +104,10 @@ impl PyFeed {
     fn next(&self, py: Python<'_>, limit: Option<f64>) -> PyResult<Option<PyChanges>> {
         check_process(self.process)?;
         let begin = Instant::now();
+        let limit = limit.map(seconds).transpose()?;
         let changes = py.detach(|| {
             loop {
-                let left = limit.map_or(TURN, |limit| {
-                    Duration::from_secs_f64(limit.clamp(0.0, 1e9)).saturating_sub(begin.elapsed())
-                });
+                let left = limit.map_or(TURN, |limit| limit.saturating_sub(begin.elapsed()));
                 let changes = self.feed.lock().unwrap_or_else(PoisonError::into_inner).next(left.min(TURN))?;
                 if changes.is_some() || left.is_zero() {
                     return Ok(changes);

@@ -125,27 +125,32 @@ impl ChangeLog {
     /// Everything that changed in closed batches after batch `from`, or more. Followers only ask
     /// for what is not trimmed yet.
     pub fn since(&self, from: u64) -> Cow<'_, Changes> {
-        self.part_since(from, usize::MAX).0
+        debug_assert!(from >= self.trimmed, "changes after {from} were trimmed, up to {}", self.trimmed);
+        let mut later = self.closed_after(from);
+        let Some(batch) = later.next() else { return Cow::default() };
+        let mut changes = Cow::Borrowed(&batch.changes);
+        later.for_each(|batch| changes.to_mut().add(&batch.changes));
+        changes
     }
 
-    /// As [`ChangeLog::since`], but of no more batches than hold `most` positions, or of one.
-    /// Returns the last of those batches, too.
-    pub fn part_since(&self, from: u64, most: usize) -> (Cow<'_, Changes>, u64) {
-        debug_assert!(from >= self.trimmed, "changes after {from} were trimmed, up to {}", self.trimmed);
-        let first = self.batches.partition_point(|batch| batch.number <= from);
-        let mut later = self.batches.range(first..);
-        let Some(Batch { number, changes }) = later.next() else { return (Cow::default(), self.last) };
-        let (mut number, mut changes) = (*number, Cow::Borrowed(changes));
-        let mut positions = changes.len();
-        for batch in later {
-            positions += batch.changes.len();
-            if positions > most {
-                return (changes, number);
-            }
-            changes.to_mut().add(&batch.changes);
-            number = batch.number;
+    /// The first `most` rows, at position `first` or later, that changed in closed batches after
+    /// batch `from`; perhaps rows that changed before, too. Returns where the next ones start.
+    pub fn rows_since(&self, from: u64, first: u64, most: usize) -> (Vec<u64>, Option<u64>) {
+        let mut rows = Vec::new();
+        for batch in self.closed_after(from) {
+            let batch = &batch.changes.rows;
+            let later = &batch[batch.partition_point(|position| *position < first)..];
+            rows.extend_from_slice(&later[..later.len().min(most.saturating_add(1))]);
         }
-        (changes, self.last)
+        rows.sort_unstable();
+        rows.dedup();
+        let next = rows.get(most).copied();
+        rows.truncate(most);
+        (rows, next)
+    }
+
+    fn closed_after(&self, from: u64) -> impl Iterator<Item = &Batch> {
+        self.batches.range(self.batches.partition_point(|batch| batch.number <= from)..)
     }
 
     /// The batch after which batches hold no more than `most` positions.

@@ -14,7 +14,7 @@ use crate::follow::feed::Feed;
 use crate::follow::replica::Replication;
 use crate::follow::subscribers::Subscribers;
 use crate::view::{Row, ShardView};
-use types::{Clock, PlanNumber, TableSpec, WorkerId};
+use types::{Clock, PlanNumber, TableSpec, Time, WorkerId};
 use update::Number;
 use wire::Outbox;
 
@@ -103,6 +103,24 @@ impl Followers {
         feed.bound(view.rows.len(), log);
         self.trim();
         refreshes
+    }
+
+    /// A reader of the change feed asks: the log keeps changes for it, as many as so many rows
+    /// account for.
+    pub fn read_feed(&mut self, now: Time, rows: usize) {
+        self.feed.read(now, &mut self.log);
+        self.feed.bound(rows, &mut self.log);
+        self.trim();
+    }
+
+    /// Time has passed: stops a change feed without readers, and bounds its history.
+    pub fn tick_feed(&mut self, now: Time, rows: usize) {
+        if self.feed.is_idle(now) {
+            self.feed.stop();
+            self.trim();
+        } else {
+            self.feed.bound(rows, &mut self.log);
+        }
     }
 
     /// Caches and readers start over: another replica answered them before.

@@ -9,6 +9,7 @@
 mod bits;
 mod buffer;
 mod changes;
+mod feed;
 mod field;
 mod frame;
 mod keys;
@@ -22,6 +23,7 @@ mod whole;
 pub use bits::Bits;
 pub use buffer::{Backing, Fresh, MemoryKind, Payload, Pool};
 pub use changes::{ChangeChunk, ChangeStep, FollowerCursor};
+pub use feed::{FeedProgress, FeedReader, FeedStep};
 pub use field::{Field, Reader};
 #[doc(hidden)]
 pub use frame::seal;

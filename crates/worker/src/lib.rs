@@ -9,7 +9,6 @@
 mod batch;
 mod cache;
 mod decode;
-mod feed;
 mod identity;
 mod input;
 mod key_lists;
@@ -27,13 +26,12 @@ mod tickets;
 mod worker;
 
 pub use batch::{Batch, Values};
-pub use feed::{FeedStep, FollowedShard};
 pub use input::{RowsOfPush, WorkerInput, WorkerReply};
 pub use key_lists::KeyListDictionary;
 pub use leases::LeaseGrant;
 pub use op::{Op, TableFailure};
 pub use residuals::SavedResiduals;
-pub use ticket::{FeedProgress, Notice, PullBuffer, PullTarget, ReadRows, TicketFailure, TicketId, TicketOutcome};
+pub use ticket::{Notice, PullBuffer, PullTarget, ReadRows, TicketFailure, TicketId, TicketOutcome};
 pub use worker::{CodecUse, Worker, WorkerCounts, WorkerSettings};
 
 /// What an unacknowledged part costs beside its values, in bytes, so that many tiny ones are

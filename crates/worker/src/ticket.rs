@@ -1,7 +1,7 @@
 //! Futures of a worker: tickets, what is pending for each, and what it finishes with.
 
-use types::{Clock, NumberType, Position, WorkerId};
-use wire::{Bits, FailedClock, Pulled, Refusal};
+use types::{Clock, NumberType, WorkerId};
+use wire::{Bits, FailedClock, FeedProgress, Pulled, Refusal};
 
 /// Names a push or pull under way. It can be waited for, or named as what a later one runs after.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -111,21 +111,9 @@ pub struct ReadRows {
     pub failed: Vec<FailedClock>,
     /// How many of the rows came from the cache.
     pub cached_rows: usize,
-    /// Of a page of the change feed: where it leaves the reader. Positions without values are of
-    /// rows that were deleted.
+    /// Of a page of the change feed: how far it reaches. Positions without values are of rows that
+    /// were deleted.
     pub feed: FeedProgress,
-}
-
-/// Where a page of the change feed leaves its reader.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FeedProgress {
-    /// The sequence and the batch that it has reached with the last page, or none where it has to
-    /// start over.
-    pub reaches: Option<(u64, u64)>,
-    /// The last batch there is.
-    pub last: u64,
-    /// Where the next page starts.
-    pub more: Option<Position>,
 }
 
 /// What a finished ticket brought.

@@ -107,6 +107,9 @@ impl<T: TargetNumber> Table<T> {
     /// worker's clock: what anybody pushed in that clock or before is gone, and what is pushed in
     /// later clocks makes the row anew.
     ///
+    /// What lossy codecs of other workers have still to send of a deleted row counts as a push that
+    /// comes later: it makes the row anew.
+    ///
     /// Fails if the table is dense, because every key of it has a row ([`Error::Batch`]: nothing
     /// was sent).
     ///

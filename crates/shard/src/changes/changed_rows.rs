@@ -5,11 +5,16 @@ use crate::view::Row;
 use std::collections::BTreeSet;
 use update::ABSENT;
 
+/// Entries are not shrunk below this many.
+const SHRINK_ABOVE: usize = 64 << 10;
+
 /// Some rows by position and slot, in the order in which they changed first.
 #[derive(Debug, Default)]
 pub(crate) struct ChangedRows {
     known: SlotSet,
     rows: Vec<Row>,
+    /// How many entries there may be before they are shrunk.
+    shrink_above: usize,
 }
 
 impl ChangedRows {
@@ -33,6 +38,19 @@ impl ChangedRows {
     pub fn removed(&mut self, position: u64, slot: u32) {
         self.known.remove(slot);
         self.rows.push((position, ABSENT));
+        if self.rows.len() > self.shrink_above.max(SHRINK_ABOVE) {
+            self.shrink();
+        }
+    }
+
+    /// Keeps one entry for each position, the last one: rows that are made and removed by turns
+    /// have many.
+    fn shrink(&mut self) {
+        let mut seen = BTreeSet::new();
+        let mut kept: Vec<Row> = self.rows.drain(..).rev().filter(|(position, _)| seen.insert(*position)).collect();
+        kept.reverse();
+        self.shrink_above = 2 * kept.len();
+        self.rows = kept;
     }
 
     /// Drops removed rows, as if they had not changed.
@@ -57,6 +75,7 @@ impl ChangedRows {
 
     /// Removes all rows and returns their positions, rising.
     pub fn take(&mut self) -> Vec<u64> {
+        self.shrink_above = 0;
         let rows = std::mem::take(&mut self.rows);
         rows.iter().for_each(|(_, slot)| self.known.remove(*slot));
         let mut positions: Vec<u64> = rows.into_iter().map(|(position, _)| position).collect();
@@ -86,6 +105,20 @@ mod tests {
         assert_eq!((changed.len(), changed.take()), (2, vec![4, 9]));
         changed.extend([(4, 6)].into_iter());
         assert_eq!(changed.take(), [4]);
+    }
+
+    #[test]
+    fn changed_rows_take_memory_by_rows_and_not_by_how_often_they_are_made() {
+        let mut changed = ChangedRows::default();
+        for _ in 0..3 * SHRINK_ABOVE {
+            changed.extend([(4, 1), (9, 2)].into_iter());
+            changed.removed(4, 1);
+        }
+        changed.extend([(4, 1)].into_iter());
+        assert!(changed.len() <= SHRINK_ABOVE + 2, "{}", changed.len());
+        assert_eq!(changed.take(), [4, 9]);
+        changed.extend([(4, 1), (9, 2)].into_iter());
+        assert_eq!(changed.take(), [4, 9], "nothing of the batch before is left");
     }
 
     #[test]

@@ -1,6 +1,7 @@
-//! The change feed of a shard: readers ask what changed since a batch of the change log, and are
-//! answered with rows as they are now. The shard keeps nothing for each reader. It keeps how far
-//! back it can tell, and a reader that stands further back starts over with all rows.
+//! The change feed of a shard. A reader asks what changed since a batch of the change log, and is
+//! answered with the rows as they are now. The shard keeps no state for each reader: it keeps the
+//! batch after which it can tell every change. A reader that stands further back starts over, with
+//! all rows.
 
 use crate::changes::ChangeLog;
 use crate::rows::Rows;
@@ -9,60 +10,63 @@ use types::{Clock, PlanNumber, Position, PositionRange, Span, Time};
 use update::Number;
 use wire::FeedCursor;
 
-/// A feed that nobody has read for this long keeps nothing any more.
+/// Without a question for this long, the feed stops: the shard notes no changes for it.
 const IDLE: Span = Span::from_secs(60);
-/// How many positions are kept for feeds at least, however few rows there are.
+/// The feed keeps at most this many positions for each row. Merging keeps the changes of rows that
+/// exist below that; what exceeds it are the positions of deleted rows.
+const HISTORY_FOR_EACH_ROW: usize = 4;
+/// The feed may keep this many positions, however few rows there are.
 const LEAST_HISTORY: usize = 64 << 10;
-/// How many positions are looked through for one answer, unless one batch holds more.
-const LOOKED_THROUGH: usize = 64 << 10;
-/// Of how many clocks it is kept where they began.
+/// For how many clocks the feed keeps the batch at which each began.
 const MOST_CLOCKS: usize = 1024;
 
 /// How far back a shard can tell what changed.
 pub(crate) struct Feed {
-    /// Another for each head of the shard: batches of another head may hold other rows.
+    /// A new number for each head of the shard: the rows of another head may be older.
     sequence: u64,
-    /// The batch after which every change can be told, while somebody reads.
+    /// The batch after which the log holds every change; `None` while the feed is stopped.
     after: Option<u64>,
+    /// When a reader asked last.
     read: Time,
-    /// By clock: everything up to this batch changed before the frontier came to that clock.
+    /// By clock, rising: everything up to this batch changed before the frontier came to the clock.
     clocks: VecDeque<(Clock, u64)>,
 }
 
-/// A part of what a reader asks for.
+/// One page of an answer.
 pub(crate) struct FeedPage {
-    /// The sequence and the batch that the reader has reached with the last part of what it asked
-    /// for; none where it has to start over.
+    /// The sequence, and the batch up to which the page tells what changed; `None` where the reader
+    /// has to start over.
     pub reaches: Option<(u64, u64)>,
-    /// Rows that changed or were deleted, in order.
+    /// Rows that changed or were deleted, rising.
     pub positions: Vec<u64>,
-    /// Where the next part starts.
+    /// Where the next page starts.
     pub more: Option<Position>,
 }
 
 impl Feed {
-    /// A feed that nobody reads.
+    /// A feed that is stopped.
     pub fn new(plan: PlanNumber) -> Self {
         Self { sequence: plan.0, after: None, read: Time(0), clocks: VecDeque::new() }
     }
 
-    /// The batch after which readers need the change log.
+    /// The batch after which the feed needs the change log.
     pub fn needs_after(&self) -> Option<u64> {
         self.after
     }
 
-    /// Somebody reads: from now on, changes are kept.
+    /// A reader asks: the feed keeps changes from now on. Where it was stopped, changes may be
+    /// missing from the log. So it begins behind a new batch, and earlier cursors are too old.
     pub fn read(&mut self, now: Time, log: &mut ChangeLog) {
         self.read = now;
-        self.after.get_or_insert_with(|| log.close_if_changed());
+        self.after.get_or_insert_with(|| log.close());
     }
 
-    /// Whether nobody has read for long.
+    /// Whether no reader has asked for long.
     pub fn is_idle(&self, now: Time) -> bool {
         self.after.is_some() && self.read + IDLE < now
     }
 
-    /// Keeps nothing any more.
+    /// Stops the feed: it needs no changes.
     pub fn stop(&mut self) {
         self.after = None;
         self.clocks.clear();
@@ -70,7 +74,7 @@ impl Feed {
 
     /// The frontier has come to a clock.
     pub fn publish(&mut self, frontier: Clock, log: &mut ChangeLog) {
-        if self.after.is_some() {
+        if self.after.is_some() && self.clocks.back().is_none_or(|(last, _)| *last < frontier) {
             self.clocks.push_back((frontier, log.close_if_changed()));
             if self.clocks.len() > MOST_CLOCKS {
                 self.clocks.pop_front();
@@ -78,14 +82,27 @@ impl Feed {
         }
     }
 
-    /// Keeps no more positions than a quarter of so many rows.
-    pub fn bound(&mut self, rows: usize, log: &ChangeLog) {
+    /// Forgets the oldest batches where all hold more positions than so many rows account for.
+    pub fn bound(&mut self, rows: usize, log: &mut ChangeLog) {
         if let Some(after) = &mut self.after {
-            *after = log.holds_after(LEAST_HISTORY.max(rows / 4)).max(*after);
+            let most = LEAST_HISTORY.max(rows.saturating_mul(HISTORY_FOR_EACH_ROW));
+            if log.open_len() > most {
+                log.close();
+            }
+            *after = log.holds_after(most).max(*after);
         }
     }
 
-    /// The rows that a reader at `cursor` lacks: the first `most` of those in `range`.
+    /// The batch that a clock began behind, if the feed knows it.
+    fn began(&self, clock: Clock) -> Option<u64> {
+        let known = self.clocks.back().is_some_and(|(last, _)| clock <= *last);
+        let begun = self.clocks.partition_point(|(begun, _)| *begun <= clock);
+        let place = begun.checked_sub(1).filter(|_| known)?;
+        Some(self.clocks[place].1)
+    }
+
+    /// The rows that a reader at `cursor` lacks: the first `most` of those in `range`. A clock, or
+    /// the present, is answered with the batch that stands for it, and no rows.
     pub fn page<T: Number>(
         &self,
         cursor: FeedCursor,
@@ -95,35 +112,35 @@ impl Feed {
         rows: &Rows<T>,
     ) -> FeedPage {
         let last = log.close_if_changed();
-        let page = |to| FeedPage { reaches: Some((self.sequence, to)), positions: Vec::new(), more: None };
-        let number = match cursor {
-            FeedCursor::Now => Some(last),
+        let empty = |reaches| FeedPage { reaches, positions: Vec::new(), more: None };
+        let held = |number: u64| self.after.is_some_and(|after| (after..=last).contains(&number));
+        let starts_at =
+            |number: Option<u64>| empty(number.filter(|number| held(*number)).map(|to| (self.sequence, to)));
+        match cursor {
+            FeedCursor::Now => starts_at(Some(last)),
+            FeedCursor::Clock { clock } => starts_at(self.began(clock)),
             FeedCursor::Rows => {
                 let (positions, _, more) = rows.scan_shown(range, most);
-                return FeedPage { positions, more, ..page(last) };
+                FeedPage { reaches: Some((self.sequence, last)), positions, more }
             }
-            FeedCursor::Clock { clock } => {
-                let begun = self.clocks.partition_point(|(begun, _)| *begun <= clock);
-                begun.checked_sub(1).map(|place| self.clocks[place].1)
+            FeedCursor::Batch { sequence, number } if sequence == self.sequence && held(number) => {
+                let (positions, more) = log.rows_since(number, range.first.0, most);
+                FeedPage { reaches: Some((self.sequence, last)), positions, more: more.map(Position) }
             }
-            FeedCursor::Batch { sequence, number } => Some(number).filter(|_| sequence == self.sequence),
-        };
-        let Some(number) = number.filter(|number| self.after.is_some_and(|after| (after..=last).contains(number)))
-        else {
-            return FeedPage { reaches: None, ..page(last) };
-        };
-        let (changes, to) = log.part_since(number, LOOKED_THROUGH);
-        let lacking = &changes.rows[changes.rows.partition_point(|position| *position < range.first.0)..];
-        let (now, later) = lacking.split_at(lacking.len().min(most));
-        FeedPage { positions: now.to_vec(), more: later.first().copied().map(Position), ..page(to) }
+            FeedCursor::Batch { .. } => empty(None),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::follow::Followers;
+    use proptest::prelude::*;
+    use std::collections::{BTreeMap, BTreeSet};
     use types::TableSpec;
     use update::Updaters;
+    use wire::{FeedProgress, FeedReader, FeedStep};
 
     /// A shard's rows 0, 10, …, 90 and what changes.
     struct Parts {
@@ -182,8 +199,8 @@ mod tests {
     fn feed_brings_all_rows_to_a_reader_that_has_none() {
         let mut parts = Parts::new();
         let rows = |from: u64, to: u64| (from..to).map(|row| row * 10).collect::<Vec<u64>>();
-        assert_eq!(parts.ask(FeedCursor::Rows, 0, 8), (rows(0, 8), Some(0), Some(80)));
-        assert_eq!(parts.ask(FeedCursor::Rows, 80, 8), (rows(8, 10), Some(0), None));
+        assert_eq!(parts.ask(FeedCursor::Rows, 0, 8), (rows(0, 8), Some(1), Some(80)));
+        assert_eq!(parts.ask(FeedCursor::Rows, 80, 8), (rows(8, 10), Some(1), None));
     }
 
     #[test]
@@ -213,16 +230,23 @@ mod tests {
             parts.feed.publish(Clock(clock), &mut parts.log);
         }
         parts.change(&[40]);
-        let since = |parts: &mut Parts, clock| parts.ask(FeedCursor::Clock { clock: Clock(clock) }, 0, 8);
-        assert_eq!(since(&mut parts, 2), (vec![], None, None), "it was not there then");
-        assert_eq!(since(&mut parts, 3).0, [20, 30, 40]);
-        assert_eq!(since(&mut parts, 4).0, [20, 30, 40], "the frontier came from 3 to 5 at once");
-        assert_eq!(since(&mut parts, 6).0, [40]);
+        let since = |parts: &mut Parts, clock| {
+            let (positions, reached, more) = parts.ask(FeedCursor::Clock { clock: Clock(clock) }, 0, 8);
+            assert_eq!((positions, more), (vec![], None), "a clock is answered with its batch");
+            reached.map(|number| parts.ask(batch(number), 0, 8).0)
+        };
+        assert_eq!(since(&mut parts, 2), None, "the feed began later");
+        assert_eq!(since(&mut parts, 3), Some(vec![20, 30, 40]));
+        assert_eq!(since(&mut parts, 4), Some(vec![20, 30, 40]), "the frontier came from 3 to 5 at once");
+        assert_eq!(since(&mut parts, 6), Some(vec![40]));
+        assert_eq!(since(&mut parts, 7), None, "the run has not come to it");
+        parts.feed.publish(Clock(6), &mut parts.log);
+        assert_eq!(since(&mut parts, 6), Some(vec![40]), "a clock that is told again began when it began");
         for clock in 7..10 + MOST_CLOCKS as u64 {
             parts.feed.publish(Clock(clock), &mut parts.log);
         }
         assert_eq!(parts.feed.clocks.len(), MOST_CLOCKS);
-        assert_eq!(since(&mut parts, 6), (vec![], None, None), "so many clocks are not kept");
+        assert_eq!(since(&mut parts, 6), None, "the oldest clocks are forgotten");
     }
 
     #[test]
@@ -233,9 +257,194 @@ mod tests {
         for round in 1..=5 {
             parts.change(&rows);
             parts.feed.publish(Clock(round), &mut parts.log);
-            parts.feed.bound(parts.rows.len(), &parts.log);
+            parts.feed.bound(parts.rows.len(), &mut parts.log);
         }
         assert_eq!(parts.ask(batch(1), 0, 8), (vec![], None, None));
-        assert_eq!(parts.ask(batch(4), 0, 2), (vec![0, 1], Some(5), Some(2)));
+        assert_eq!(parts.ask(batch(4), 0, 2), (vec![0, 1], Some(6), Some(2)));
+    }
+
+    /// Keys of the model below.
+    const KEYS: u64 = 60_000;
+
+    /// What happens to a shard that is followed.
+    #[derive(Clone, Debug)]
+    enum Step {
+        /// Rows are made or changed: `count` of them, `stride` apart.
+        Change { first: u64, stride: u64, count: u64 },
+        /// Rows are removed.
+        Remove { first: u64, stride: u64, count: u64 },
+        /// The reader asks for a page.
+        Read,
+        /// The frontier comes to the next clock.
+        Clock,
+        /// No reader asks for so long that the feed stops.
+        Idle,
+        /// Another server takes over.
+        NewHead,
+    }
+
+    /// A shard as far as the feed knows it, and a reader that keeps a copy of its rows.
+    struct Model {
+        followers: Followers,
+        rows: Rows<f32>,
+        /// How often each key was changed or removed.
+        versions: Vec<u64>,
+        reader: FeedReader,
+        /// The version of each row that the reader has.
+        copy: BTreeMap<u64, u64>,
+        now: Time,
+        frontier: Clock,
+        /// The versions when the frontier came to each clock.
+        at_clocks: Vec<Vec<u64>>,
+        plan: u64,
+    }
+
+    impl Model {
+        fn new() -> Self {
+            let spec = TableSpec::sparse("t", 1);
+            Self {
+                followers: Followers::new(&spec, PlanNumber(1), None),
+                rows: Rows::new(&spec, PositionRange::ALL, &Updaters::builtin(), 0).expect("a known updater"),
+                versions: vec![0; KEYS as usize],
+                reader: FeedReader::new(PositionRange::ALL, FeedCursor::Rows),
+                copy: BTreeMap::new(),
+                now: Time(0),
+                frontier: Clock(0),
+                at_clocks: vec![vec![0; KEYS as usize]],
+                plan: 1,
+            }
+        }
+
+        fn take(&mut self, step: &Step) {
+            let keys = |first: u64, stride: u64, count: u64| -> Vec<u64> {
+                let keys: BTreeSet<u64> = (0..count).map(|index| (first + index * stride) % KEYS).collect();
+                keys.into_iter().collect()
+            };
+            match *step {
+                Step::Change { first, stride, count } => {
+                    let keys = keys(first, stride, count);
+                    keys.iter().for_each(|key| self.versions[*key as usize] += 1);
+                    let resolved = self.rows.make_rows(&keys).expect("there is room");
+                    let slots: Vec<u32> = resolved.each().collect();
+                    self.followers.changed(keys.into_iter().zip(slots));
+                }
+                Step::Remove { first, stride, count } => {
+                    let keys = keys(first, stride, count);
+                    let there = self.rows.rows_at(&keys).expect("positions of this shard");
+                    there.iter().for_each(|(key, _)| self.versions[*key as usize] += 1);
+                    self.rows.remove(&there.iter().map(|row| row.0).collect::<Vec<_>>());
+                    self.followers.removed(&there);
+                }
+                Step::Read => {
+                    self.read();
+                }
+                Step::Clock => {
+                    self.frontier = self.frontier.next();
+                    self.at_clocks.push(self.versions.clone());
+                    let Followers { feed, log, .. } = &mut self.followers;
+                    feed.publish(self.frontier, log);
+                    feed.bound(self.rows.len(), log);
+                    self.followers.trim();
+                }
+                Step::Idle => {
+                    self.now = self.now + Span::from_secs(61);
+                    self.followers.tick_feed(self.now, self.rows.len());
+                }
+                Step::NewHead => {
+                    self.plan += 1;
+                    self.followers.start_over(PlanNumber(self.plan));
+                }
+            }
+        }
+
+        /// Reads a page. Returns whether the reader has everything now.
+        fn read(&mut self) -> bool {
+            const MOST: usize = 9_000;
+            self.followers.read_feed(self.now, self.rows.len());
+            let (cursor, first) = self.reader.question();
+            let range = PositionRange { first, ..PositionRange::ALL };
+            let Followers { feed, log, .. } = &mut self.followers;
+            let page = feed.page(cursor, range, MOST, log, &self.rows);
+            let progress = FeedProgress { reaches: page.reaches, last: log.last(), more: page.more };
+            let step = self.reader.take(&progress, self.frontier);
+            if step == FeedStep::StartsOver {
+                self.copy.clear();
+                return false;
+            }
+            let there: BTreeSet<u64> =
+                self.rows.rows_at(&page.positions).expect("of this shard").into_iter().map(|row| row.0).collect();
+            for position in page.positions {
+                match there.contains(&position) {
+                    true => drop(self.copy.insert(position, self.versions[position as usize])),
+                    false => drop(self.copy.remove(&position)),
+                }
+            }
+            step == FeedStep::Rows { is_up_to_date: true }
+        }
+
+        /// The rows that there are, by key.
+        fn expected(&self) -> BTreeMap<u64, u64> {
+            let (positions, ..) = self.rows.scan_shown(PositionRange::ALL, usize::MAX);
+            positions.into_iter().map(|key| (key, self.versions[key as usize])).collect()
+        }
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let keys = (0..KEYS, prop::sample::select(vec![1u64, 7, 1009]), 1..25_000u64);
+        let step = prop_oneof![
+            6 => keys.clone().prop_map(|(first, stride, count)| Step::Change { first, stride, count }),
+            2 => keys.prop_map(|(first, stride, count)| Step::Remove { first, stride, count }),
+            12 => Just(Step::Read),
+            4 => Just(Step::Clock),
+            1 => Just(Step::Idle),
+            1 => Just(Step::NewHead),
+        ];
+        prop::collection::vec(step, 1..60)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        /// A reader's copy is the table, however the log was merged, forgotten or begun anew
+        /// between its pages; and it never claims a clock of which it lacks changes.
+        #[test]
+        fn feed_leaves_its_reader_with_the_rows_that_there_are(steps in steps()) {
+            let mut model = Model::new();
+            for step in &steps {
+                model.take(step);
+                let claimed = &model.at_clocks[model.reader.clock().0 as usize];
+                for (key, version) in &model.copy {
+                    prop_assert!(*version >= claimed[*key as usize], "key {key} of clock {:?}", model.reader.clock());
+                }
+            }
+            let mut pages = 0;
+            while !model.read() {
+                pages += 1;
+                prop_assert!(pages < 200, "the reader never has everything");
+            }
+            let expected = model.expected();
+            let stale = model.copy.iter().find(|(key, version)| expected.get(*key) != Some(*version));
+            prop_assert!(stale.is_none(), "(key, version) {:?} is not as it is", stale);
+            prop_assert_eq!(model.copy.len(), expected.len());
+        }
+    }
+
+    #[test]
+    fn feed_reaches_the_end_of_a_table_that_changes_whole_with_every_clock() {
+        let mut model = Model::new();
+        let all = Step::Change { first: 0, stride: 1, count: KEYS };
+        let mut started_over = 0;
+        model.take(&all);
+        for round in 0..200 {
+            if round % 2 == 0 {
+                model.take(&all);
+                model.take(&Step::Clock);
+            }
+            let before = model.copy.len();
+            model.read();
+            started_over += usize::from(model.copy.len() < before);
+        }
+        assert_eq!((started_over, model.copy.len()), (0, KEYS as usize));
+        assert!(model.reader.clock() > Clock(80), "it follows {:?} of {:?}", model.reader.clock(), model.frontier);
     }
 }

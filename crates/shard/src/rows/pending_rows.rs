@@ -1,8 +1,8 @@
 //! Rows that so far only held contributions have made: they have a place, and no scan shows them
 //! before their clock is applied.
 //!
-//! Only a table that can be scanned and combines by clock has any. They are known by position, and
-//! cost other tables nothing.
+//! Only an ordered table that combines by clock has any. They are known by position, and cost other
+//! tables nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use types::{Clock, Combine, Placement, TableShape, TableSpec};

@@ -1,5 +1,6 @@
-//! One question of a reader of the change feed through the parts of a shard. It waits for nobody,
-//! and nobody waits for it: the reader may be no worker at all.
+//! The change feed through the parts of a shard: one question of a reader, and one page of rows.
+//! The shard answers at once. The reader may be no member of the run, so nothing in the run waits
+//! for it.
 
 use crate::follow::Followers;
 use crate::shard::Shard;
@@ -9,39 +10,47 @@ use update::{ABSENT, Number, Slots};
 use wire::{ASK_AGAIN, FeedCursor, Frame, Head, KeyPart, Message, Outbox, Payload, Pull, Pulled, Refusal};
 
 impl<T: Number> Shard<T> {
-    /// Answers with rows that changed. Says to ask again while rows are not those of a frontier
-    /// that readers may see.
+    /// Answers with rows that changed. Tells the reader to ask again while this replica may not
+    /// answer, and while the rows are not those of a frontier that readers may see.
     pub(super) fn answer_feed(&mut self, now: Time, head: &Head, cursor: FeedCursor, pull: &Pull, out: &mut Outbox) {
         let (table, shard, request) = (self.identity.table, self.identity.shard(), pull.request);
         let message = match pull.keys {
             KeyPart::Scan { range } => {
-                let (positions, values) = (Payload::EMPTY, Payload::EMPTY);
                 let (sequence, contains, released_by, failed, more) = (Some(ASK_AGAIN), 0, None, Vec::new(), None);
+                let (positions, values) = (Payload::EMPTY, Payload::EMPTY);
                 let answer =
                     Pulled { table, shard, request, contains, sequence, released_by, failed, more, positions, values };
-                let may_answer = self.is_exact() && self.serving.may_answer();
-                Message::Pulled(if may_answer { self.feed_page(now, cursor, range, answer) } else { answer })
+                Message::Pulled(self.answer_page(now, cursor, range, answer))
             }
-            _ => Message::PullRefused(self.refused(request, Refusal::Undecodable)),
+            KeyPart::Run { .. }
+            | KeyPart::List { .. }
+            | KeyPart::Packed { .. }
+            | KeyPart::Known { .. }
+            | KeyPart::Chosen { .. } => Message::PullRefused(self.refused(request, Refusal::Undecodable)),
         };
         let head = Head { source: head.source, clock: self.announced(), ..self.identity.head(head.from) };
         out.send(Frame { head, message });
     }
 
-    /// The next rows that changed, as they are now, and behind them those that were deleted.
-    fn feed_page(&mut self, now: Time, cursor: FeedCursor, range: PositionRange, answer: Pulled) -> Pulled {
+    fn answer_page(&mut self, now: Time, cursor: FeedCursor, range: PositionRange, answer: Pulled) -> Pulled {
+        if !self.serving.may_answer() {
+            return answer;
+        }
         let named = self.followers.need_changes();
-        let Followers { feed, log, .. } = &mut self.followers;
-        feed.read(now, log);
-        feed.bound(self.rows.len(), log);
-        self.followers.trim();
+        self.followers.read_feed(now, self.rows.len());
         self.name_changes(named);
+        if self.is_exact() { self.feed_page(cursor, range, answer) } else { answer }
+    }
+
+    /// The next rows that changed, as they are now, and behind them the deleted ones.
+    fn feed_page(&mut self, cursor: FeedCursor, range: PositionRange, answer: Pulled) -> Pulled {
         let most = (PART_BYTES / (self.spec.row_bytes() + 8)).max(1);
         let (view, Followers { feed, log, .. }) = self.view_and_followers();
         let page = feed.page(cursor, range, most, log, view.rows);
         let slots = view.slots(&page.positions);
         let rows = page.positions.iter().copied().zip(slots);
-        // A row that was deleted and made anew in a clock that is open still is gone until then.
+        // A row that only contributions to open clocks have made is not shown yet, where scans do
+        // not show it either.
         let (there, gone): (Vec<Row>, Vec<Row>) =
             rows.partition(|(position, slot)| *slot != ABSENT && view.rows.shows(*position));
         let slots: Vec<u32> = there.iter().map(|row| row.1).collect();
@@ -52,12 +61,10 @@ impl<T: Number> Shard<T> {
         Pulled { contains, sequence, more, positions: Payload::new(positions), values: values.freeze(), ..answer }
     }
 
-    /// Time has passed: a feed that nobody reads ends.
+    /// Time has passed: stops a feed without readers, and bounds its history.
     pub(super) fn tick_feed(&mut self) {
-        if self.followers.feed.is_idle(self.now) {
-            self.followers.feed.stop();
-            self.followers.trim();
-            self.name_changes(true);
-        }
+        let named = self.followers.need_changes();
+        self.followers.tick_feed(self.now, self.rows.len());
+        self.name_changes(named);
     }
 }

@@ -3,9 +3,10 @@
 //! A removal in a clock of a `clock` table is applied after that clock's combined update. By then
 //! faster workers may have contributed to later clocks, and a later contribution makes the row
 //! anew. So a row that a held sum of an open clock names is not removed. It is reset, where it
-//! lies, to the initial values of a new row, and a scan shows it once such a clock is applied. All
-//! other rows are removed. Programs see no difference: a row of either kind reads like one that
-//! nobody has pushed.
+//! lies, to the initial values of a new row. All other rows are removed. Reads see no difference: a
+//! row of either kind reads like one that nobody has pushed. A scan of an ordered table shows a
+//! reset row once such a clock is applied; a `spread` table keeps no such record, and shows it at
+//! once.
 
 use crate::intake::clocks::Clocks;
 use crate::rows::Rows;

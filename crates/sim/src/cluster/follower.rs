@@ -5,12 +5,12 @@ use super::actor::{Actor, AwaitedEvent, Task, reals};
 use crate::history::{HistoryEvent, Placed};
 use crate::program::TableIndex;
 use types::Position;
-use wire::FeedCursor;
-use worker::{FeedStep, FollowedShard, Op, ReadRows};
+use wire::{FeedCursor, FeedReader, FeedStep};
+use worker::{Op, ReadRows};
 
 /// How far a program has followed a table.
 pub struct Follower {
-    shards: Vec<FollowedShard>,
+    shards: Vec<FeedReader>,
     /// Shards that are still to be asked in this round.
     left: Vec<usize>,
     is_asking: bool,
@@ -31,8 +31,9 @@ impl Follower {
         }
         let key = |position: &u64| placed.key(Position(*position)).0;
         let width = placed.width;
-        let values = reals(&rows.values);
-        let mut keys: Vec<u64> = rows.positions.iter().map(key).collect();
+        let positions = if starts_over { &[][..] } else { &rows.positions };
+        let values = if starts_over { Vec::new() } else { reals(&rows.values) };
+        let mut keys: Vec<u64> = positions.iter().map(key).collect();
         let deleted = keys.split_off(values.len() / width);
         Some(HistoryEvent::Followed { table, range, starts_over, keys, values, deleted })
     }
@@ -46,7 +47,7 @@ impl Cluster {
         let Actor { worker: machine, followers, tables, .. } = &mut self.actors[worker];
         let begin = || {
             let shards = machine.plan().shards(shape);
-            let shards = shards.iter().map(|placed| FollowedShard::new(placed.range, from));
+            let shards = shards.iter().map(|placed| FeedReader::new(placed.range, from));
             Follower { shards: shards.collect(), left: Vec::new(), is_asking: false }
         };
         let follower = followers.entry(table).or_insert_with(begin);

@@ -4,10 +4,10 @@
 
 use crate::cache::{LaterWrites, OwnWrite, ShardRows};
 use crate::send::message::{ReadKeys, StreamMessage};
-use crate::ticket::{FeedProgress, PartialRead};
+use crate::ticket::PartialRead;
 use crate::worker::{Worker, active, row_state};
 use types::{Combine, Time};
-use wire::{Frame, Head, Keys, Message, Outbox, Pulled, Refreshed, Refusal, Wants};
+use wire::{FeedProgress, Frame, Head, Keys, Message, Outbox, Pulled, Refreshed, Refusal, Wants};
 
 impl Worker {
     /// A shard answers a part of a read.
@@ -34,7 +34,9 @@ impl Worker {
             // Behind the rows come keys that were deleted.
             Wants::Changes { .. } => Some(row_bytes).filter(|row_bytes| {
                 let values = pulled.values.len();
-                values.is_multiple_of(*row_bytes) && values / row_bytes <= rows
+                pulled.positions.len().is_multiple_of(8)
+                    && values.is_multiple_of(*row_bytes)
+                    && values / row_bytes <= rows
             }),
             Wants::Active => Some(0).filter(|_| active::is_whole(reading.keys.slice(), pulled)),
             Wants::RowState => {
@@ -60,8 +62,7 @@ impl Worker {
             match reading.wants {
                 Wants::Values => fill(read, &reading.keys, pulled),
                 Wants::Changes { .. } => {
-                    let Pulled { sequence: reaches, contains: last, more, .. } = *pulled;
-                    read.feed = FeedProgress { reaches, last, more };
+                    read.feed = FeedProgress::of(pulled);
                     fill(read, &reading.keys, pulled);
                 }
                 Wants::Active => active::fill(read, &reading.keys, pulled),

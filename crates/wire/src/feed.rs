@@ -1,23 +1,53 @@
 //! The reader's end of the change feed: how far one shard of a table has been followed, and which
 //! page to ask for next.
 //!
-//! A page is a part of an answer. The first page of an answer says which batch of the change log
-//! the reader holds after the last one; the pages between name the same cursor. A reader starts
-//! over, with all rows, when the shard cannot tell any more what changed since the cursor, and when
-//! another server answers in the middle of an answer.
+//! A reader asks what changed since its cursor, and is answered in pages, by position. All pages of
+//! an answer are asked for with the same cursor. Each says up to which batch of the change log it
+//! tells what changed; the reader has come to the lowest of these batches when it has all pages. A
+//! reader starts over, with all rows, when the shard cannot tell what changed since the cursor, and
+//! when another server answers in the middle of an answer.
 
-use crate::FeedProgress;
+use crate::{ASK_AGAIN, FeedCursor, Pulled};
 use types::{Clock, Position, PositionRange};
-use wire::{ASK_AGAIN, FeedCursor};
 
-/// How far one shard has been followed.
+/// What a page of the change feed says beside its rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FeedProgress {
+    /// The sequence, and the batch up to which the page tells what changed; `None` where the reader
+    /// has to start over.
+    pub reaches: Option<(u64, u64)>,
+    /// The last batch of the log.
+    pub last: u64,
+    /// Where the next page starts.
+    pub more: Option<Position>,
+}
+
+impl FeedProgress {
+    /// What an answer says.
+    #[must_use]
+    pub fn of(answer: &Pulled) -> Self {
+        Self { reaches: answer.sequence, last: answer.contains, more: answer.more }
+    }
+}
+
+/// How far a reader has followed one shard.
+///
+/// ```
+/// use types::{Clock, PositionRange};
+/// use wire::{FeedCursor, FeedProgress, FeedReader, FeedStep};
+///
+/// let mut reader = FeedReader::new(PositionRange::ALL, FeedCursor::Now);
+/// let page = FeedProgress { reaches: Some((1, 5)), last: 5, more: None };
+/// assert_eq!(reader.take(&page, Clock(2)), FeedStep::Rows { is_up_to_date: true });
+/// assert_eq!(reader.question().0, FeedCursor::Batch { sequence: 1, number: 5 });
+/// ```
 #[derive(Clone, Debug)]
-pub struct FollowedShard {
+pub struct FeedReader {
     range: PositionRange,
     cursor: FeedCursor,
     /// Where the next page starts.
     first: Position,
-    /// In the middle of an answer: where its last page leaves the reader.
+    /// In the middle of an answer: what its pages reach.
     reaches: Option<Reached>,
     clock: Clock,
 }
@@ -36,7 +66,8 @@ struct Reached {
 pub enum FeedStep {
     /// The shard has nothing to say yet: ask again soon.
     AskAgain,
-    /// What the reader knows of this shard is void. The next pages bring all rows.
+    /// What the reader knows of this shard is void, and so is the page. The next pages bring all
+    /// rows.
     StartsOver,
     /// The page has rows, or none that changed.
     Rows {
@@ -45,8 +76,8 @@ pub enum FeedStep {
     },
 }
 
-impl FollowedShard {
-    /// A shard that is followed from there on.
+impl FeedReader {
+    /// Follows a shard from a cursor on.
     #[must_use]
     pub fn new(range: PositionRange, cursor: FeedCursor) -> Self {
         let clock = if let FeedCursor::Clock { clock } = cursor { clock } else { Clock(0) };
@@ -71,18 +102,22 @@ impl FollowedShard {
         self.clock
     }
 
-    /// Takes note of a page, made when the frontier had come to `clock`.
+    /// Takes a page, made when the frontier had come to `clock`.
     pub fn take(&mut self, page: &FeedProgress, clock: Clock) -> FeedStep {
         let Some((sequence, number)) = page.reaches else { return self.start_over() };
         if page.reaches == Some(ASK_AGAIN) {
             return FeedStep::AskAgain;
         }
         let now = Reached { sequence, number, clock: (number == page.last).then_some(clock) };
-        let reaches = *self.reaches.get_or_insert(now);
+        let reaches = self.reaches.get_or_insert(now);
         if reaches.sequence != sequence {
             // Another server answers, which may have other rows.
             return self.start_over();
         }
+        if number < reaches.number {
+            *reaches = now;
+        }
+        let reaches = *reaches;
         if let Some(more) = page.more {
             self.first = more;
             return FeedStep::Rows { is_up_to_date: false };
@@ -105,8 +140,8 @@ impl FollowedShard {
 mod tests {
     use super::*;
 
-    fn shard(cursor: FeedCursor) -> FollowedShard {
-        FollowedShard::new(PositionRange { first: Position(10), last: Position(99) }, cursor)
+    fn shard(cursor: FeedCursor) -> FeedReader {
+        FeedReader::new(PositionRange { first: Position(10), last: Position(99) }, cursor)
     }
 
     fn page(reaches: (u64, u64), last: u64, more: Option<u64>) -> FeedProgress {
@@ -127,6 +162,16 @@ mod tests {
         assert_eq!(shard.take(&page((1, 6), 6, None), Clock(3)), FeedStep::Rows { is_up_to_date: true });
         assert_eq!(shard.question(), (FeedCursor::Batch { sequence: 1, number: 6 }, Position(10)));
         assert_eq!(shard.clock(), Clock(3));
+    }
+
+    #[test]
+    fn feed_goes_on_from_the_lowest_batch_that_a_page_reached() {
+        let mut shard = shard(FeedCursor::Batch { sequence: 1, number: 3 });
+        assert_eq!(shard.take(&page((1, 9), 9, Some(40)), Clock(2)), FeedStep::Rows { is_up_to_date: false });
+        // This page tells what changed up to batch 7 and no further.
+        assert_eq!(shard.take(&page((1, 7), 12, None), Clock(3)), FeedStep::Rows { is_up_to_date: false });
+        assert_eq!(shard.question(), (FeedCursor::Batch { sequence: 1, number: 7 }, Position(10)));
+        assert_eq!(shard.clock(), Clock(0), "batches 8 and 9 may hold changes of earlier clocks");
     }
 
     #[test]
