@@ -146,6 +146,7 @@ impl Server {
             sum.refreshes += counts.refreshes;
             sum.failed_clocks += counts.failed_clocks;
             sum.rows += counts.rows;
+            sum.slots += counts.slots;
             sum.bytes += counts.bytes;
             sum.leases += counts.leases;
             sum.examples = sum.examples.saturating_add(counts.examples);

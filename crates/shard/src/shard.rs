@@ -80,6 +80,9 @@ pub struct ShardCounts {
     pub failed_clocks: u64,
     /// Rows the shard holds now.
     pub rows: u64,
+    /// Slots that it has memory for: of those rows, and of deleted ones until they are reused or the
+    /// rows are laid out anew.
+    pub slots: u64,
     /// Bytes of those rows, with what updaters keep beside them.
     pub bytes: u64,
     /// Leases of which it knows what it holds: those that are not over.
@@ -388,6 +391,7 @@ impl<T: Number> AnyShard for Shard<T> {
         let reads = self.reads.counts();
         ShardCounts {
             rows,
+            slots: self.rows.slot_count() as u64,
             bytes,
             leases: self.leases.leases() as u64,
             examples: self.rows.examples(),

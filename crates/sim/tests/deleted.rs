@@ -149,3 +149,35 @@ fn deletes_that_are_acknowledged_before_the_tail_has_them_are_missed() {
         a_server_crashes_between_deletes_and_reads(seed, broken.then_some(sabotage))
     });
 }
+
+/// Rows are made and deleted by many, in new keys each time.
+fn filled_and_emptied(seed: u64) -> Cluster {
+    const ROWS: u64 = 10_000;
+    let size = types::RunSize { servers: 2, workers: 1 };
+    let mut cluster = Cluster::elastic(seed, size, Faults::NONE, FAILURE_TIMEOUT, 2);
+    let table = cluster.table(TableSpec::sparse("t", 1).number(NumberType::F64).consistency(Consistency::Unbounded));
+    let mut steps = vec![Action::MakeTable(table)];
+    for round in 0..3 {
+        let keys: Vec<u64> = (round * ROWS..(round + 1) * ROWS).collect();
+        steps.push(Action::push(table, &keys, Write::Numbers(vec![1.0; keys.len()])));
+        steps.extend([Action::WaitUntilIdle, Action::Delete { table, keys }, Action::WaitUntilIdle]);
+    }
+    // A few rows more: the last deletion has then come to all replicas.
+    steps.push(Action::push(table, &[1, 2, 3], Write::Numbers(vec![1.0; 3])));
+    steps.push(Action::WaitUntilIdle);
+    cluster.programs(vec![steps]);
+    cluster.run();
+    cluster
+}
+
+#[test]
+fn replica_memory_follows_the_rows_that_are_left() {
+    for seed in 0..4 {
+        let cluster = filled_and_emptied(seed);
+        for server in 0..2 {
+            let counts = cluster.server_counts(server).shards;
+            assert!(counts.rows <= 6, "seed {seed}: {} rows", counts.rows);
+            assert!(counts.slots < 10_000, "seed {seed}: server {server} has {} slots", counts.slots);
+        }
+    }
+}
