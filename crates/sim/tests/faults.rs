@@ -72,6 +72,13 @@ fn nobody_answers_beside_another_where_clocks_run_a_fifth_fast_or_slow() {
     });
 }
 
+/// In this seed an expelled worker heard that a later item was refused before an earlier one, which
+/// had been lost, came to the shard.
+#[test]
+fn pushes_of_an_expelled_worker_are_refused_in_whatever_order_they_arrive() {
+    check(&cut_off_with_skew(1925, SKEW));
+}
+
 #[test]
 fn a_clock_that_runs_far_too_slow_is_noticed() {
     caught_by(one_head_at_a_time, "a tenth of the speed", |seed, is_slow| {

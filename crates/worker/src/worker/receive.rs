@@ -31,14 +31,19 @@ impl Worker {
                 if self.link.arrived(now, parts) {
                     self.rate_changed();
                 }
+                // A shard that has expelled this worker answers for the item that arrived, and knows
+                // nothing of earlier ones that were lost on the way.
+                let is_expelled = acked.refused.iter().any(|refused| refused.refusal == Refusal::Expelled);
                 for sent in finished {
-                    let refusal = acked.refused.iter().find(|refused| refused.number == sent.number);
-                    if let (Some(_), StreamMessage::Push { keys, .. }) = (refusal, &sent.message)
+                    let refused = acked.refused.iter().find(|refused| refused.number == sent.number);
+                    let refusal = refused.map(|refused| refused.refusal.clone());
+                    let refusal = refusal.or_else(|| is_expelled.then_some(Refusal::Expelled));
+                    if let (Some(_), StreamMessage::Push { keys, .. }) = (&refusal, &sent.message)
                         && let Some(table) = self.tables.get_mut(&acked.table)
                     {
                         table.cache.drop_rows(keys);
                     }
-                    self.message_done(sent.message, refusal.map(|refused| refused.refusal.clone()));
+                    self.message_done(sent.message, refusal);
                 }
                 self.frontier_moved(acked.table);
             }
@@ -163,6 +168,34 @@ impl Worker {
             .collect();
         for node in overdue {
             self.reconnected(now, node, out);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Op;
+    use crate::testing::{TABLE, acknowledge, ones, worker_with_table};
+    use types::{Consistency, TableSpec};
+    use wire::{Keys, Refused};
+
+    #[test]
+    fn expelled_worker_takes_no_push_for_acknowledged_that_was_lost_on_the_way() {
+        let spec = TableSpec::dense("t", 1, 1).consistency(Consistency::Unbounded);
+        let mut worker = worker_with_table(spec, 1);
+        let mut out = Outbox::new();
+        let mut push = |worker: &mut Worker| {
+            let batch = ones(Keys::run(0..1), 1, 1);
+            worker.submit(Time(0), TABLE, Op::Push { batch }, None, &[], &mut out).expect("it fits")
+        };
+        let tickets = [push(&mut worker), push(&mut worker)];
+        // The first push was lost. The shard has expelled the worker, and refuses the second one.
+        let refused = vec![Refused { number: 2, refusal: Refusal::Expelled }];
+        acknowledge(&mut worker, Time(0), 0, 2, refused, &mut out);
+        for ticket in tickets {
+            let failed = worker.take(ticket).expect("it is finished").expect_err("it was refused");
+            assert_eq!(failed.1.refusal, Refusal::Expelled);
         }
     }
 }
