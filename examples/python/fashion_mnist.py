@@ -1,9 +1,14 @@
 """A small convolutional network on Fashion-MNIST, in lock-step or with slack.
 
-    python -m slackwater.run --workers 4 examples/python/fashion_mnist.py --data ../shared/data/fashion-mnist --slack 3
+    python -m slackwater.run --workers 4 examples/python/fashion_mnist.py --slack 3
 
-Every worker learns from its share of the images; worker 0 says how many of the test images it names rightly. With slack 0 this is what
-DistributedDataParallel does; with more nobody waits for a worker that is slow for a while.
+Every worker learns from its share of the images; worker 0 prints the accuracy on the test images.
+With slack 0 this is what DistributedDataParallel does. With slack above 0 no worker waits for one
+that is slow for a while.
+
+The four files of the data set (train and t10k, images and labels, as .gz) are published at
+https://github.com/zalandoresearch/fashion-mnist. Put them into data/fashion-mnist, or name their
+folder with --data.
 """
 
 import argparse
@@ -18,7 +23,7 @@ import slackwater
 import slackwater.torch
 
 arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-arguments.add_argument("--data", type=Path, default=Path("../shared/data/fashion-mnist"))
+arguments.add_argument("--data", type=Path, default=Path("data/fashion-mnist"))
 arguments.add_argument("--slack", type=int, default=0, help="how many minibatches workers may be apart")
 arguments.add_argument("--epochs", type=int, default=5)
 arguments.add_argument("--batch", type=int, default=128, help="images in the minibatches of all workers together")

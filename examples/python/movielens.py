@@ -1,9 +1,13 @@
 """Matrix factorisation of MovieLens-100K: users and films as rows of sparse tables.
 
-    python -m slackwater.run --workers 4 examples/python/movielens.py --data ../shared/data/ml-100k --slack 3
+    python -m slackwater.run --workers 4 examples/python/movielens.py --slack 3
 
-A rating is a mean, what the user and the film add to it, and the product of their factors. Every worker learns from its share of the
-ratings of u1.base; worker 0 says how well those of u1.test are foretold.
+The model predicts a rating as the mean rating, plus a bias of the user and one of the film, plus
+the product of their factors. Every worker learns from its share of the ratings of u1.base; worker 0
+prints the error on those of u1.test.
+
+MovieLens-100K is published at https://grouplens.org/datasets/movielens/100k/. Compress u1.base and
+u1.test with gzip and put them into data/ml-100k, or name their folder with --data.
 """
 
 import argparse
@@ -17,7 +21,7 @@ import slackwater
 import slackwater.torch
 
 arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-arguments.add_argument("--data", type=Path, default=Path("../shared/data/ml-100k"))
+arguments.add_argument("--data", type=Path, default=Path("data/ml-100k"))
 arguments.add_argument("--slack", type=int, default=3, help="how many minibatches workers may be apart")
 arguments.add_argument("--epochs", type=int, default=30)
 arguments.add_argument("--factors", type=int, default=16)

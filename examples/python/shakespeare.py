@@ -1,9 +1,13 @@
 """A small character transformer on Tiny Shakespeare, in lock-step or with slack.
 
-    python -m slackwater.run --workers 4 examples/python/shakespeare.py --data ../shared/data/tinyshakespeare --slack 3
+    python -m slackwater.run --workers 4 examples/python/shakespeare.py --slack 3
 
-Every worker learns from pieces of the text of its own choice; worker 0 says how well the last tenth is foretold, in nats a character, and
-writes some of its own.
+Every worker draws random pieces of the text and learns from them. Worker 0 prints the loss on the
+last tenth of the text, in nats per character, and a sample that the model wrote.
+
+The text (input.txt) is published at
+https://github.com/karpathy/char-rnn/tree/master/data/tinyshakespeare. Compress it with gzip and put
+it into data/tinyshakespeare, or name its folder with --data.
 """
 
 import argparse
@@ -17,7 +21,7 @@ import slackwater
 import slackwater.torch
 
 arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-arguments.add_argument("--data", type=Path, default=Path("../shared/data/tinyshakespeare"))
+arguments.add_argument("--data", type=Path, default=Path("data/tinyshakespeare"))
 arguments.add_argument("--slack", type=int, default=0, help="how many minibatches workers may be apart")
 arguments.add_argument("--steps", type=int, default=600)
 arguments.add_argument("--batch", type=int, default=32, help="pieces in the minibatches of all workers together")
