@@ -80,8 +80,8 @@ pub struct ShardCounts {
     pub failed_clocks: u64,
     /// Rows the shard holds now.
     pub rows: u64,
-    /// Slots that it has memory for: of those rows, and of deleted ones until they are reused or the
-    /// rows are laid out anew.
+    /// Slots that it has memory for: of those rows, and of deleted ones until new rows reuse them
+    /// or all rows are laid out anew.
     pub slots: u64,
     /// Bytes of those rows, with what updaters keep beside them.
     pub bytes: u64,

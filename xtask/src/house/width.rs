@@ -15,7 +15,7 @@ const COLUMNS: usize = 100;
 const LIST: &str = "xtask/house/wide_prose.txt";
 
 /// The most entries that the list may have. It is lowered as files are rewritten, never raised.
-const MOST_LISTED: usize = 49;
+const MOST_LISTED: usize = 43;
 
 const HEAD: &str = "\
 # Files whose comments or prose are still wider than 100 columns. The list only shrinks: wrap a file's

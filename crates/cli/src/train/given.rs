@@ -1,6 +1,6 @@
 //! What the user gave: flags and a job file, both made from the one list of settings.
 
-use super::setting::{ASYNC, Kind, Of, PROGRAMS, SETTINGS, Setting, find};
+use super::setting::{ASYNC, Group, Kind, Of, PROGRAMS, SETTINGS, Setting, find};
 use super::settings::{Origin, Settings};
 use super::value::Value;
 use anyhow::{Context, bail};
@@ -34,12 +34,14 @@ impl Given {
     fn arguments(command: clap::Command, with_size: bool) -> clap::Command {
         let what = Arg::new(WHAT).required(true).value_name("PROGRAM|JOB.toml");
         let programs = PROGRAMS.join(", ");
-        let what = what.help(format!("What to learn ({programs}), or a job file that says so and any other setting"));
+        let what = what.help(format!("What to learn ({programs}), or a job file with this and other settings"));
         let show = Arg::new(SHOW).long(SHOW).action(ArgAction::SetTrue);
-        let show = show.help("Print each setting and where it comes from, as a job file, and do nothing else");
+        let show = show
+            .help_heading(Group::Output.heading())
+            .help("Print each setting and where it comes from, as a job file, and exit");
         let (shorthand, of, value) = SHORTHAND;
         let shorthand = Arg::new(shorthand).long(shorthand).action(ArgAction::SetTrue).conflicts_with(of);
-        let shorthand = shorthand.help(format!("The same as --{of} {value}"));
+        let shorthand = shorthand.help_heading(Group::Cluster.heading()).help(format!("The same as --{of} {value}"));
         let shown =
             SETTINGS[1..].iter().filter(|setting| with_size || !matches!(setting.of, Of::RunSize | Of::Process));
         let command = shown.fold(command.arg(what), |command, setting| command.arg(setting.argument()));
@@ -109,7 +111,7 @@ impl Setting {
             _ => self.help.trim_end_matches('.').to_owned(),
         };
         let help = match self.owners() {
-            Some((_, these)) => format!("{help}; of {} alone", these.join(", ")),
+            Some((_, these)) => format!("{help} ({} only)", these.join(", ")),
             None => help,
         };
         let help = match (self.default_in_words(), self.kind) {
@@ -117,7 +119,7 @@ impl Setting {
             (default, _) => format!("{help} [default: {default}]"),
         };
         let kind = self.kind;
-        let argument = Arg::new(self.name).long(self.name).help(help);
+        let argument = Arg::new(self.name).long(self.name).help(help).help_heading(self.group.heading());
         let argument = argument.value_parser(move |text: &str| kind.read(text));
         match self.kind {
             Kind::Switch => argument

@@ -1,5 +1,5 @@
-//! Every setting of `train`, once: what it is called as a flag, in a job file, in a model and in
-//! docs/training.md, what it can be, and what it is if nobody says.
+//! The list of settings of `train`: the name of each as a flag, in a job file, in a model and in
+//! docs/training.md, its values and its default.
 
 #![deny(clippy::wildcard_enum_match_arm)]
 
@@ -13,6 +13,8 @@ pub(crate) struct Setting {
     pub(crate) default: Preset,
     /// Whose it is.
     pub(crate) of: Of,
+    /// Under which heading of the help it stands.
+    pub(crate) group: Group,
     pub(crate) help: &'static str,
 }
 
@@ -65,6 +67,29 @@ pub(crate) enum Of {
     Process,
 }
 
+/// A heading of the help.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Group {
+    Input,
+    Model,
+    Optimisation,
+    Cluster,
+    Output,
+}
+
+impl Group {
+    /// As it stands in the help.
+    pub(crate) fn heading(self) -> &'static str {
+        match self {
+            Self::Input => "Input",
+            Self::Model => "Model",
+            Self::Optimisation => "Optimisation",
+            Self::Cluster => "Cluster",
+            Self::Output => "Output",
+        }
+    }
+}
+
 pub(crate) const PROGRAMS: [&str; 5] = ["logistic", "linear", "softmax", "fm", "mlp"];
 pub(crate) const FORMATS: [&str; 8] = ["auto", "libsvm", "libffm", "vw", "criteo", "csv", "parquet", "idx"];
 pub(crate) const UPDATERS: [&str; 5] = ["ftrl", "adagrad", "adam", "sgd", "proximal"];
@@ -82,59 +107,59 @@ use Preset::{Absent, Depends, Is};
 const WITH_COLUMNS: Of = Formats(&["csv", "parquet"]);
 const BY_MINIBATCHES: Of = Updaters(&["ftrl", "adagrad", "adam", "sgd"]);
 
-const fn setting(name: &'static str, kind: Kind, default: Preset, of: Of, help: &'static str) -> Setting {
-    Setting { name, kind, default, of, help }
+const fn setting(name: &'static str, kind: Kind, default: Preset, of: Of, group: Group, help: &'static str) -> Setting {
+    Setting { name, kind, default, of, group, help }
 }
 
-/// Every setting, in the order in which they are shown. The first is the program, which is no flag:
-/// it stands by itself.
+/// Every setting, group by group, in the order in which the help shows them. The first is the
+/// program, which is an argument and no flag.
 #[rustfmt::skip]
 pub(crate) const SETTINGS: [Setting; 45] = [
-    setting("program", Word(&PROGRAMS), Absent, Model, "What is learnt."),
-    setting("data", Texts("FILE"), Absent, Model, "Files to learn from, or patterns of files: plain, .gz or .zst."),
-    setting("test", Texts("FILE"), Absent, Model, "Files to say how well the model predicts rows it has not learnt from."),
-    setting("format", Word(&FORMATS), Is("auto"), Model, "What the files are; auto goes by their names."),
-    setting("label", Text("COLUMN"), Absent, WITH_COLUMNS, "The column that has the labels."),
-    setting("separator", Text("CHARACTER"), Depends("a tab for .tsv, else a comma"), Formats(&["csv"]), "What stands between cells of CSV; `tab` is a tab."),
-    setting("names", Texts("COLUMN"), Absent, Formats(&["csv"]), "The names of CSV's columns, where its first line does not say."),
-    setting("numeric", Texts("COLUMN"), Absent, WITH_COLUMNS, "Columns that are numbers, rather than guessed to be."),
-    setting("categorical", Texts("COLUMN"), Absent, WITH_COLUMNS, "Columns that are names, whatever they look like: ids, for one."),
-    setting("ignore", Texts("COLUMN"), Absent, WITH_COLUMNS, "Columns that are no features."),
-    setting("hash-bits", Count("BITS", 1, 64), Is("64"), Formats(&["vw", "criteo", "csv", "parquet"]), "Names become keys of this many bits: at most 2^BITS features."),
-    setting("skip-bad", Count("LINES", 0, ANY), Is("0"), Model, "Skip so many malformed lines in an epoch before the next is an error."),
-    setting("workers", Count("COUNT", 1, 256), Is("1"), RunSize, "How many workers train."),
-    setting("servers", Count("COUNT", 1, 256), Is("1"), RunSize, "How many servers hold the weights."),
-    setting("slack", CountOr("CLOCKS", ASYNC), Is("0"), Model, "How many clocks a worker may run ahead of the slowest; `async` waits for nobody within an epoch."),
-    setting("codec", Texts("CODEC"), Absent, Model, "What shrinks messages both ways, in order, as in `keys,bf16,lz4`; `auto` goes by the measured link."),
-    setting("codec-down", Texts("CODEC"), Depends("as upward"), Model, "What shrinks what workers read, if not the same; `none` for nothing."),
-    setting("bandwidth", Text("RATE"), Absent, Model, "Each worker sends no more than this, as in 100mbit; the largest changes go first."),
-    setting("updater", Word(&UPDATERS), Depends("ftrl, mlp adam"), Model, "How weights follow gradients."),
-    setting("rate", Number(0.0), Depends("adam 0.01, others 0.1, for mlp a tenth"), BY_MINIBATCHES, "The learning rate."),
-    setting("decay", Word(&DECAYS), Is("none"), Updaters(&["adagrad", "adam", "sgd"]), "How the rate falls, epoch by epoch: `linear`, by equal steps towards 0 after the last."),
-    setting("beta", Number(0.0), Is("1"), Updaters(&["ftrl"]), "β: how slowly the first steps begin."),
-    setting("l1", Number(0.0), Is("0"), Updaters(&["ftrl", "proximal"]), "λ1 of mean loss + λ1 |w| + λ2 w²/2."),
-    setting("l2", Number(0.0), Is("0"), Model, "λ2 of the same."),
-    setting("epochs", Count("COUNT", 1, u32::MAX as u64), Is("1"), Model, "How often everything is read."),
-    setting("minibatch", Count("ROWS", 1, 1 << 30), Is("500"), BY_MINIBATCHES, "How many rows a worker learns from at a time."),
-    setting("per-clock", Count("COUNT", 1, 1 << 16), Is("4"), BY_MINIBATCHES, "Minibatches in a clock of a worker of average speed, in a run with --replicas: others have more or fewer. Elsewhere a clock is one."),
-    setting("shuffle", CountOr("MINIBATCHES", OFF), Is("64"), BY_MINIBATCHES, "Rows change places within so many minibatches; `off` keeps the files' order."),
-    setting("seed", Count("NUMBER", 0, ANY), Is("1"), Model, "Decides who reads which rows, their order, and what factors start from."),
-    setting("no-bias", Switch, Is("false"), Model, "Learn no constant term."),
-    setting("blocks", Count("COUNT", 1, 1 << 20), Is("64"), Updaters(&["proximal"]), "The features are taken in so many blocks, a block a clock."),
-    setting("tolerance", Number(0.0), Is("0.001"), Updaters(&["proximal"]), "Ends when the objective is within this share of the optimum."),
-    setting("standardise", Switch, Is("false"), Model, "Bring every feature to mean 0 and variance 1 first."),
-    setting("classes", Count("COUNT", 2, 1 << 20), Depends("for images, what their labels say"), Programs(&["softmax", "mlp"]), "How many classes there are."),
-    setting("first-class", Count("LABEL", 0, 1 << 24), Is("0"), Programs(&["softmax", "mlp"]), "The label of the first class: 1 where files count from one."),
-    setting("factors", Count("COUNT", 1, 4096), Is("8"), Programs(&["fm"]), "How many factors a feature has."),
-    setting("factor-l2", Number(0.0), Is("0"), Programs(&["fm"]), "λ2 of the factors."),
-    setting("factor-spread", Number(0.0), Is("0.05"), Programs(&["fm"]), "The standard deviation of what factors start from."),
-    setting("hidden", Text("NEURONS,…"), Is("256,128"), Programs(&["mlp"]), "How many neurons each hidden layer has; `none` for no such layer."),
-    setting("inputs", Count("COUNT", 1, 1 << 24), Depends("for images, their pixels"), Programs(&["mlp"]), "How many features there are, with keys from 0."),
-    setting("out", Text("MODEL"), Absent, Report, "Where to write the model (safetensors)."),
-    setting("plot", Text("SVG"), Absent, Report, "Where to draw the loss over time."),
-    setting("metrics", Text("ADDRESS:PORT"), Absent, Report, "Where to serve metrics for Prometheus; in a run of processes, at this port + the worker's number."),
-    setting("record", Text("FOLDER"), Absent, Process, "Where to record what every server and worker is told and says, for `slackwater replay`."),
-    setting("json", Switch, Is("false"), Report, "Print every figure as JSON, rather than a table."),
+    setting("program", Word(&PROGRAMS), Absent, Model, Group::Model, "What to learn."),
+    setting("data", Texts("FILE"), Absent, Model, Group::Input, "Files to learn from, or patterns of files: plain, .gz or .zst."),
+    setting("test", Texts("FILE"), Absent, Model, Group::Input, "Files to test the model on after training."),
+    setting("format", Word(&FORMATS), Is("auto"), Model, Group::Input, "The format of the files; auto goes by their names."),
+    setting("label", Text("COLUMN"), Absent, WITH_COLUMNS, Group::Input, "The column that holds the labels."),
+    setting("separator", Text("CHARACTER"), Depends("a tab for .tsv, else a comma"), Formats(&["csv"]), Group::Input, "The character between cells; `tab` is a tab."),
+    setting("names", Texts("COLUMN"), Absent, Formats(&["csv"]), Group::Input, "The names of the columns, if the first line of the file does not hold them."),
+    setting("numeric", Texts("COLUMN"), Absent, WITH_COLUMNS, Group::Input, "Columns to read as numbers."),
+    setting("categorical", Texts("COLUMN"), Absent, WITH_COLUMNS, Group::Input, "Columns to read as names, such as ids."),
+    setting("ignore", Texts("COLUMN"), Absent, WITH_COLUMNS, Group::Input, "Columns to leave out."),
+    setting("hash-bits", Count("BITS", 1, 64), Is("64"), Formats(&["vw", "criteo", "csv", "parquet"]), Group::Input, "Hash names to keys of this many bits: at most 2^BITS features."),
+    setting("skip-bad", Count("LINES", 0, ANY), Is("0"), Model, Group::Input, "How many malformed lines to skip in an epoch before training fails."),
+    setting("no-bias", Switch, Is("false"), Model, Group::Model, "Learn no constant term."),
+    setting("standardise", Switch, Is("false"), Model, Group::Model, "Scale every feature to mean 0 and variance 1 first."),
+    setting("classes", Count("COUNT", 2, 1 << 20), Depends("for images, what their labels say"), Programs(&["softmax", "mlp"]), Group::Model, "How many classes there are."),
+    setting("first-class", Count("LABEL", 0, 1 << 24), Is("0"), Programs(&["softmax", "mlp"]), Group::Model, "The label of the first class: 1 if labels count from 1."),
+    setting("factors", Count("COUNT", 1, 4096), Is("8"), Programs(&["fm"]), Group::Model, "How many factors a feature has."),
+    setting("factor-l2", Number(0.0), Is("0"), Programs(&["fm"]), Group::Model, "λ2 of the factors."),
+    setting("factor-spread", Number(0.0), Is("0.05"), Programs(&["fm"]), Group::Model, "The standard deviation of the initial factors."),
+    setting("hidden", Text("NEURONS,…"), Is("256,128"), Programs(&["mlp"]), Group::Model, "How many neurons each hidden layer has; `none` for no hidden layer."),
+    setting("inputs", Count("COUNT", 1, 1 << 24), Depends("for images, their pixels"), Programs(&["mlp"]), Group::Model, "How many features there are, with keys from 0."),
+    setting("updater", Word(&UPDATERS), Depends("ftrl, mlp adam"), Model, Group::Optimisation, "The rule by which servers apply gradients."),
+    setting("rate", Number(0.0), Depends("adam 0.01, others 0.1, for mlp a tenth"), BY_MINIBATCHES, Group::Optimisation, "The learning rate."),
+    setting("decay", Word(&DECAYS), Is("none"), Updaters(&["adagrad", "adam", "sgd"]), Group::Optimisation, "How the rate falls from epoch to epoch; `linear`: by equal steps to 0 after the last epoch."),
+    setting("beta", Number(0.0), Is("1"), Updaters(&["ftrl"]), Group::Optimisation, "β of FTRL: larger values make the first steps smaller."),
+    setting("l1", Number(0.0), Is("0"), Updaters(&["ftrl", "proximal"]), Group::Optimisation, "λ1 of mean loss + λ1 |w| + λ2 w²/2."),
+    setting("l2", Number(0.0), Is("0"), Model, Group::Optimisation, "λ2 of mean loss + λ1 |w| + λ2 w²/2."),
+    setting("epochs", Count("COUNT", 1, u32::MAX as u64), Is("1"), Model, Group::Optimisation, "How many passes over the input to make."),
+    setting("minibatch", Count("ROWS", 1, 1 << 30), Is("500"), BY_MINIBATCHES, Group::Optimisation, "How many rows a worker computes a gradient from."),
+    setting("per-clock", Count("COUNT", 1, 1 << 16), Is("4"), BY_MINIBATCHES, Group::Optimisation, "How many minibatches a worker of average speed puts into a clock, in a run with --replicas; faster workers put more. In other runs a clock is one minibatch."),
+    setting("shuffle", CountOr("MINIBATCHES", OFF), Is("64"), BY_MINIBATCHES, Group::Optimisation, "Shuffle rows within this many minibatches; `off` keeps the files' order."),
+    setting("seed", Count("NUMBER", 0, ANY), Is("1"), Model, Group::Optimisation, "Seed of the assignment of rows to workers, of their order, and of initial factors."),
+    setting("blocks", Count("COUNT", 1, 1 << 20), Is("64"), Updaters(&["proximal"]), Group::Optimisation, "How many blocks to cut the features into; a clock updates one block."),
+    setting("tolerance", Number(0.0), Is("0.001"), Updaters(&["proximal"]), Group::Optimisation, "Stop when the objective is within this fraction of the optimum."),
+    setting("workers", Count("COUNT", 1, 256), Is("1"), RunSize, Group::Cluster, "How many workers train."),
+    setting("servers", Count("COUNT", 1, 256), Is("1"), RunSize, Group::Cluster, "How many servers hold the weights."),
+    setting("slack", CountOr("CLOCKS", ASYNC), Is("0"), Model, Group::Cluster, "How many clocks a worker may be ahead of the slowest; `async` sets no bound within an epoch."),
+    setting("codec", Texts("CODEC"), Absent, Model, Group::Cluster, "Codecs for messages both ways, in order, as in `keys,bf16,lz4`; `auto` goes by the measured link."),
+    setting("codec-down", Texts("CODEC"), Depends("as upward"), Model, Group::Cluster, "Codecs for what workers read, if others than upward; `none` for no codec."),
+    setting("bandwidth", Text("RATE"), Absent, Model, Group::Cluster, "The most that each worker sends, as in 100mbit; the largest changes are sent first."),
+    setting("out", Text("MODEL"), Absent, Report, Group::Output, "Write the model to this file (safetensors)."),
+    setting("plot", Text("SVG"), Absent, Report, Group::Output, "Draw the loss over time into this file."),
+    setting("metrics", Text("ADDRESS:PORT"), Absent, Report, Group::Output, "Serve metrics for Prometheus at this address; in a run of processes, at this port + the worker's number."),
+    setting("record", Text("FOLDER"), Absent, Process, Group::Output, "Record all inputs and messages of servers and workers into this folder, for `slackwater replay`."),
+    setting("json", Switch, Is("false"), Report, Group::Output, "Print every figure as JSON, rather than a table."),
 ];
 
 /// The setting of that name.
@@ -148,7 +173,7 @@ impl Setting {
         !matches!(self.of, Report | Process)
     }
 
-    /// Those that it is a setting of alone, and what they are.
+    /// The programs, formats or updaters that alone have the setting, and which of these they are.
     pub(crate) fn owners(&self) -> Option<(&'static str, &'static [&'static str])> {
         match self.of {
             Programs(these) => Some(("program", these)),
@@ -187,7 +212,7 @@ mod tests {
                 Number(least) => format!("a number from {least}"),
             };
             let whose = match of {
-                Programs(these) | Formats(these) | Updaters(these) => format!(" ({} alone)", these.join(", ")),
+                Programs(these) | Formats(these) | Updaters(these) => format!(" ({} only)", these.join(", ")),
                 Model | RunSize | Report | Process => String::new(),
             };
             let default = find(name).map_or("", Setting::default_in_words);

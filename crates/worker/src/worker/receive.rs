@@ -31,8 +31,8 @@ impl Worker {
                 if self.link.arrived(now, parts) {
                     self.rate_changed();
                 }
-                // A shard that has expelled this worker answers for the item that arrived, and knows
-                // nothing of earlier ones that were lost on the way.
+                // A shard that has expelled this worker answers for the item that arrived. It knows
+                // nothing of earlier items that were lost on the way.
                 let is_expelled = acked.refused.iter().any(|refused| refused.refusal == Refusal::Expelled);
                 for sent in finished {
                     let refused = acked.refused.iter().find(|refused| refused.number == sent.number);
