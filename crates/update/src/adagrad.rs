@@ -1,4 +1,5 @@
-//! Adagrad: each weight's steps shrink with the squares of its gradients (Duchi 2011).
+//! The updater adagrad: each weight's steps shrink as the squares of its gradients add up (Duchi et
+//! al. 2011).
 
 use crate::number::{Real, ratio, store};
 use crate::rows::copy_rows;
@@ -41,8 +42,8 @@ mod tests {
     const STEP: UpdateStep = UpdateStep { rate: None, examples: 1 };
 
     #[test]
-    fn adagrad_follows_the_steps_worked_out_by_hand() {
-        // (ε, what w is after gradients 3, 4, 0 and −12, where √n is 3, 5, 5 and 13)
+    fn adagrad_matches_steps_computed_by_hand() {
+        // (ε, w after each of the gradients 3, 4, 0 and −12, where √n is 3, 5, 5 and 13)
         let cases = [
             (0.0, [0.5, 0.1, 0.1, 0.1 + 6.0 / 13.0]),
             (1.0, [0.625, 0.625 - 1.0 / 3.0, 0.625 - 1.0 / 3.0, 0.625 - 1.0 / 3.0 + 6.0 / 14.0]),
@@ -58,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn a_zero_gradient_moves_nothing_even_without_an_epsilon() {
+    fn a_zero_gradient_leaves_weights_unchanged_even_without_an_epsilon() {
         let spec = UpdaterSpec::Adagrad { rate: 0.5, epsilon: 0.0 };
         assert_eq!(trace(&spec, STEP, 1.0f32, &[0.0, 0.0]), [1.0, 1.0]);
     }

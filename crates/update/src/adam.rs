@@ -1,4 +1,5 @@
-//! Adam: steps by the mean gradient over the root of the mean square (Kingma and Ba 2015).
+//! The updater adam: each step is the running mean of the gradients over the root of their running
+//! mean square (Kingma and Ba 2015).
 
 use crate::number::{Real, ratio, store};
 use crate::rows::copy_rows;
@@ -6,8 +7,8 @@ use crate::{Slots, UpdateStep, Updater};
 
 /// m = β₁ m + (1 − β₁) g, v = β₂ v + (1 − β₂) g², w −= η m̂ / (√v̂ + ε). A row is (w, m, v, k).
 ///
-/// k counts the updates of this row: in a sparse table rows start at different times, and a count
-/// for the whole table would leave late rows uncorrected. Rows that no batch names keep their
+/// k counts the updates of this row. Rows of a sparse table start at different times, and a count
+/// for the whole table would leave late rows uncorrected. A row that no batch names keeps its
 /// means. An f32 count stops at 2²⁴, long after the corrections have become 1.
 pub(crate) struct Adam {
     pub rate: f64,
@@ -50,8 +51,8 @@ impl<T: Real> Updater<T> for Adam {
     }
 }
 
-/// base^exponent by squaring. The standard library leaves the last bits of its own to the platform,
-/// and replicas must agree on all of them.
+/// base^exponent by repeated squaring. The last bits of the standard library's `powi` depend on the
+/// platform, and replicas must agree on every bit.
 fn power(mut base: f64, mut exponent: u64) -> f64 {
     let mut product = 1.0;
     while exponent > 0 {
@@ -73,9 +74,10 @@ mod tests {
     const STEP: UpdateStep = UpdateStep { rate: None, examples: 1 };
     const SPEC: UpdaterSpec = UpdaterSpec::Adam { rate: 0.1, beta1: 0.9, beta2: 0.999, epsilon: 1e-8 };
 
-    /// The paper's Algorithm 1 as it is printed.
+    /// The weights after each gradient, by the paper's Algorithm 1 as printed.
     fn reference(mut w: f64, gradients: &[f64]) -> Vec<f64> {
-        let (mut m, mut v) = (0.0, 0.0);
+        let mut m = 0.0;
+        let mut v = 0.0;
         let step = |(k, g): (usize, &f64)| {
             m = 0.9 * m + 0.1 * g;
             v = 0.999 * v + 0.001 * g * g;
@@ -96,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_step_moves_by_the_rate_whatever_the_size_of_the_gradient() {
+    fn the_first_step_moves_by_the_rate_for_a_gradient_of_any_size() {
         for gradient in [1e-3, 1.0, 1e6, -1e6] {
             let moved = trace(&SPEC, STEP, 0.0f64, &[gradient])[0];
             assert_near(&[moved], &[-0.1 * gradient.signum()], 1e-5);
@@ -116,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn powers_by_squaring_are_powers() {
+    fn power_matches_the_standard_library() {
         for (base, exponent) in [(0.9, 0), (0.9, 1), (0.999, 7), (0.5, 10), (0.999, 1000)] {
             assert_near(&[power(base, exponent)], &[base.powi(exponent as i32)], 1e-12);
         }

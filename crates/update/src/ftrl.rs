@@ -1,22 +1,24 @@
-//! FTRL-proximal: sparse weights computed from sums of gradients (McMahan 2011).
+//! The updater ftrl, FTRL-proximal: sparse weights computed from sums of gradients (McMahan 2011).
 
 use crate::number::{Real, ratio, store};
 use crate::{UpdateStep, Updater};
 
-/// z += g − σ w and n += g², where σ = (√(n + g²) − √n) / α. A row is (z, n): the weights are computed from it.
+/// z += g − σ w and n += g², where σ = (√(n + g²) − √n) / α. A row is (z, n), from which the
+/// weights are computed.
 ///
-/// The weights minimise Σ g·w + t (λ₁ |w| + λ₂ w²/2) + Σ σₛ (w − wₛ)²/2 + (β/α) w²/2, where t counts the examples seen,
-/// so that many passes approach the optimum of mean loss + λ₁ |w| + λ₂ w²/2. With a constant λ the penalty would fade
-/// as gradients pile up.
+/// The weights minimise Σ g·w + t (λ₁ |w| + λ₂ w²/2) + Σ σₛ (w − wₛ)²/2 + (β/α) w²/2, where t
+/// counts the examples seen. So many passes approach the optimum of mean loss + λ₁ |w| + λ₂ w²/2.
+/// With a constant λ the penalty would fade as gradients add up.
 ///
-/// - A gradient may be the *sum* over a minibatch of b examples: z is then still the sum over all examples, and t grows
-///   by b. n grows by (Σ g)² in place of Σ g², so steps shrink sooner where the examples agree and later where they
-///   cancel: the optimum stays, the best α depends on b. A *mean* would put one example's gradient against b examples'
-///   penalty, as if λ₁ and λ₂ were b times as large: push sums.
-/// - t includes the present examples already when their gradient is applied. The reader's weights were older in any
-///   case, and the difference fades as 1/t.
-/// - α multiplies the weights when they are computed, so a changed rate rescales all of them at once, and a rate of zero
-///   reads as zeros; no gradient is lost by it.
+/// - A gradient may be the *sum* over a minibatch of b examples: z is then still the sum over all
+///   examples, and t grows by b. n grows by (Σ g)² instead of Σ g², so steps shrink sooner where
+///   the examples agree and later where they cancel. The optimum stays the same; the best α depends
+///   on b. Push sums: a *mean* would put one example's gradient against b examples' penalty, as if
+///   λ₁ and λ₂ were b times as large.
+/// - When a gradient is applied, t already includes its examples. The weights that the reader used
+///   were older anyway, and the difference fades as 1/t.
+/// - α multiplies the weights when they are computed. So a changed rate rescales all of them at
+///   once, and a rate of zero reads as zeros without losing a gradient.
 pub(crate) struct Ftrl {
     pub rate: f64,
     pub beta: f64,
@@ -24,7 +26,7 @@ pub(crate) struct Ftrl {
     pub l2: f64,
 }
 
-/// The settings as they stand at one step.
+/// The settings at one step.
 struct Penalties {
     /// α
     rate: f64,
@@ -60,7 +62,8 @@ impl<T: Real> Updater<T> for Ftrl {
         let penalties = self.at(step);
         let (sums, squares) = row.split_at_mut(width);
         for ((sum, squares), gradient) in sums.iter_mut().zip(squares).zip(gradient) {
-            let (z, g) = (sum.to_f64(), gradient.to_f64());
+            let z = sum.to_f64();
+            let g = gradient.to_f64();
             let root_before = squares.to_f64().sqrt();
             // n += g². The root is taken of n as stored, so that the differences below add up to √n exactly.
             *squares = store(squares.to_f64() + g * g);
@@ -88,9 +91,10 @@ mod tests {
         UpdateStep { rate: None, examples }
     }
 
-    /// The weights after each gradient, one example each, by the updater.
+    /// The weights after each gradient, by the updater. Each gradient is of one example.
     fn trace<T: Real>(ftrl: &Ftrl, gradients: &[f64]) -> Vec<T> {
-        let (mut row, mut out) = ([T::ZERO; 2], [T::ZERO]);
+        let mut row = [T::ZERO; 2];
+        let mut out = [T::ZERO];
         let one = |(i, &g): (usize, &f64)| {
             ftrl.update(&step(i as u64 + 1), 1, &mut row, &[T::from_f64(g)]);
             ftrl.read(&step(i as u64 + 1), &row, &mut out);
@@ -99,13 +103,15 @@ mod tests {
         gradients.iter().enumerate().map(one).collect()
     }
 
-    /// The same by the paper's formulas as they are printed.
+    /// The weights after each gradient, by the paper's formulas as printed.
     fn reference(ftrl: &Ftrl, gradients: &[f64]) -> Vec<f64> {
         let &Ftrl { rate: alpha, beta, l1, l2 } = ftrl;
         let weight = |z: f64, n: f64, t: f64| {
             if z.abs() <= t * l1 { 0.0 } else { -(z - z.signum() * t * l1) / ((beta + n.sqrt()) / alpha + t * l2) }
         };
-        let (mut z, mut n, mut t) = (0.0, 0.0f64, 0.0);
+        let mut z = 0.0;
+        let mut n = 0.0f64;
+        let mut t = 0.0;
         let one = |g: &f64| {
             t += 1.0;
             let sigma = ((n + g * g).sqrt() - n.sqrt()) / alpha;
@@ -117,18 +123,18 @@ mod tests {
     }
 
     #[test]
-    fn ftrl_follows_the_steps_worked_out_by_hand() {
+    fn ftrl_matches_steps_computed_by_hand() {
         let ftrl = Ftrl { rate: 1.0, beta: 1.0, l1: 0.5, l2: 0.0 };
         // g = 2: z = 2, n = 4, w = −(2 − 0.5) / (1 + 2).
         // g = 1: w at t = 2 is −(2 − 1) / 3, σ = √5 − 2, z = 3 + (√5 − 2) / 3, w = −(z − 1) / (1 + √5).
         // g = −1: t λ₁ = 1.5, w = −(3.078689 − 1.5) / (1 + √5) = −0.487842, σ = √6 − √5, z = 2.182789, …
-        // g = −2: z falls within t λ₁ = 2.
+        // g = −2: |z| falls below t λ₁ = 2.
         let expected = [-0.5, -0.642_350, -0.197_943, 0.0];
         assert_near(&trace::<f64>(&ftrl, &[2.0, 1.0, -1.0, -2.0]), &expected, 1e-6);
     }
 
     #[test]
-    fn ftrl_follows_the_formulas_as_printed() {
+    fn ftrl_matches_the_formulas_as_printed() {
         let mut random = Random(1);
         let gradients: Vec<f64> = (0..200).map(|_| random.uniform() + 0.1).collect();
         for (l1, l2) in [(0.0, 0.0), (0.03, 0.0), (0.0, 0.02), (0.05, 0.01)] {
@@ -142,7 +148,8 @@ mod tests {
     #[test]
     fn a_rate_of_zero_reads_as_zero_and_loses_no_gradient() {
         let ftrl = Ftrl { rate: 0.5, beta: 0.0, l1: 0.0, l2: 0.0 };
-        let (mut row, mut out) = ([0.0f32; 2], [1.0f32]);
+        let mut row = [0.0f32; 2];
+        let mut out = [1.0f32];
         let halted = UpdateStep { rate: Some(0.0), examples: 1 };
         ftrl.read(&halted, &row, &mut out);
         assert_eq!(out, [0.0]);
@@ -155,10 +162,12 @@ mod tests {
     }
 
     #[test]
-    fn a_minibatch_sum_weighs_as_much_as_its_examples() {
-        // Without proximal pull (w stays 0 under a large λ₁) z is the plain sum either way, and so is the threshold.
+    fn a_minibatch_sum_counts_as_much_as_its_examples() {
+        // Under a large λ₁ w stays 0, so there is no proximal term: either way z is the plain sum,
+        // and the threshold is the same.
         let ftrl = Ftrl { rate: 1.0, beta: 1.0, l1: 10.0, l2: 0.0 };
-        let (mut apart, mut together) = ([0.0f64; 2], [0.0f64; 2]);
+        let mut apart = [0.0f64; 2];
+        let mut together = [0.0f64; 2];
         for (i, g) in [1.0, 2.0, -0.5].into_iter().enumerate() {
             ftrl.update(&step(i as u64 + 1), 1, &mut apart, &[g]);
         }
@@ -170,7 +179,7 @@ mod tests {
     const FEATURES: usize = 4;
     const L1: f64 = 0.05;
 
-    /// Examples of a logistic model in which two features matter, one hardly and one not at all.
+    /// Examples of a logistic model: two features matter, one hardly matters and one does not.
     fn examples() -> Vec<([f64; FEATURES], f64)> {
         let mut random = Random(7);
         let one = |_| {
@@ -205,10 +214,12 @@ mod tests {
         w
     }
 
-    /// The weights after many passes, where `t` says what the updater is told when it has seen so many examples.
+    /// The weights after many passes. `t` maps the number of examples seen to the number that the
+    /// updater is given.
     fn online(examples: &[([f64; FEATURES], f64)], t: impl Fn(u64) -> u64) -> [f64; FEATURES] {
         let ftrl = Ftrl { rate: 0.5, beta: 1.0, l1: L1, l2: 0.0 };
-        let (mut row, mut w) = ([0.0; 2 * FEATURES], [0.0; FEATURES]);
+        let mut row = [0.0; 2 * FEATURES];
+        let mut w = [0.0; FEATURES];
         for (seen, example) in (0..300).flat_map(|_| examples).enumerate() {
             let now = step(t(seen as u64 + 1));
             ftrl.read(&now, &row, &mut w);
@@ -225,12 +236,15 @@ mod tests {
         let distance = |w: [f64; FEATURES]| -> f64 {
             w.iter().zip(optimum).map(|(w, optimum)| (w - optimum).powi(2)).sum::<f64>().sqrt()
         };
-        assert!(optimum[0] > 0.5 && optimum[1] < -0.2 && optimum[3] == 0.0, "the problem lost its shape: {optimum:?}");
+        assert!(
+            optimum[0] > 0.5 && optimum[1] < -0.2 && optimum[3] == 0.0,
+            "the test problem is not as it should be: {optimum:?}"
+        );
         let grown = online(&examples, |seen| seen);
-        // A constant penalty as strong as one whole pass: generous, and still it fades.
+        // A constant penalty as strong as after one whole pass: large, and still it fades.
         let constant = online(&examples, |_| examples.len() as u64);
         assert!(distance(grown) < 0.02, "{grown:?} is far from {optimum:?}");
         assert!(distance(constant) > 10.0 * distance(grown), "{constant:?} is as near to {optimum:?} as {grown:?}");
-        assert_eq!(grown[3], 0.0, "a weight that the optimum leaves out came back");
+        assert_eq!(grown[3], 0.0, "a weight that is zero at the optimum is not zero");
     }
 }

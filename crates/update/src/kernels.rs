@@ -1,9 +1,9 @@
-//! The two passes every pushed byte goes through: is it finite, and add it.
+//! Loops over all numbers of a push: check that each is finite, and add them up.
 
 use crate::Number;
 
-/// Numbers tested at once before anyone asks which one was bad: long enough to vectorise, short
-/// enough to stay cached.
+/// Numbers that are tested together before the loop looks for the one that is not finite: enough to
+/// vectorise, few enough to stay in the cache.
 const BLOCK: usize = 1024;
 
 /// Index of the first number that is not finite, if any.
@@ -39,8 +39,8 @@ pub(crate) fn change_numbers<T: Number>(into: &mut [T], from: &[T], change: impl
 mod tests {
     use super::*;
 
-    fn is_found_at_every_position<T: Number>(bad: [T; 3]) {
-        // Two whole blocks and a ragged end, among small and large neighbours.
+    fn assert_found_at_every_position<T: Number>(bad: [T; 3]) {
+        // Two whole blocks and a part of one, among small and large neighbours.
         for good in [T::ZERO, T::LARGEST] {
             let mut values = vec![good; 2 * BLOCK + 7];
             assert_eq!(first_not_finite(&values), None);
@@ -49,8 +49,10 @@ mod tests {
                 assert_eq!(first_not_finite(&values), Some(position));
                 values[position] = good;
             }
-            // A later one does not hide it.
-            (values[5], values[6], values[BLOCK]) = (bad[0], bad[1], bad[2]);
+            // Later ones do not hide the first.
+            values[5] = bad[0];
+            values[6] = bad[1];
+            values[BLOCK] = bad[2];
             assert_eq!(first_not_finite(&values), Some(5));
         }
         for alone in bad {
@@ -60,10 +62,10 @@ mod tests {
 
     #[test]
     fn every_infinity_and_nan_is_found_at_every_position() {
-        is_found_at_every_position([f32::INFINITY, f32::NEG_INFINITY, f32::NAN]);
-        is_found_at_every_position([f32::from_bits(0x7f80_0001), f32::from_bits(u32::MAX), f32::NAN]);
-        is_found_at_every_position([f64::INFINITY, f64::NEG_INFINITY, f64::NAN]);
-        is_found_at_every_position([f64::from_bits(0x7ff0_0000_0000_0001), f64::from_bits(u64::MAX), f64::NAN]);
+        assert_found_at_every_position([f32::INFINITY, f32::NEG_INFINITY, f32::NAN]);
+        assert_found_at_every_position([f32::from_bits(0x7f80_0001), f32::from_bits(u32::MAX), f32::NAN]);
+        assert_found_at_every_position([f64::INFINITY, f64::NEG_INFINITY, f64::NAN]);
+        assert_found_at_every_position([f64::from_bits(0x7ff0_0000_0000_0001), f64::from_bits(u64::MAX), f64::NAN]);
     }
 
     #[test]
@@ -77,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn adding_adds_each_number_to_its_own() {
+    fn add_into_adds_number_by_number() {
         for length in [0, 1, 7, 8, 1025] {
             let mut into: Vec<f32> = (0..length).map(|i| i as f32).collect();
             add_into(&mut into, &vec![0.5; length]);
@@ -87,7 +89,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "same length")]
-    fn adding_what_does_not_fit_panics() {
+    fn add_into_panics_on_different_lengths() {
         add_into(&mut [0.0f32; 3], &[0.0; 2]);
     }
 }

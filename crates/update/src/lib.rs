@@ -1,14 +1,16 @@
-//! What a shard does with a gradient.
+//! Updaters: the rules by which a shard applies gradients to its rows.
 //!
-//! A [`Number`] is what tables hold, [`Slots`] name the rows of a slab that a batch touches, an
-//! [`Updater`] changes and reads those rows, and [`Updaters`] makes one from a table's spec.
-//! Nothing here does I/O or keeps time: what an update needs to know beside the rows arrives as an
-//! [`UpdateStep`].
+//! Tables hold [`Number`]s, and [`Slots`] name the rows of a slab that a batch touches. An
+//! [`Updater`] changes and reads those rows, and [`Updaters`] makes one from a table's spec. This
+//! crate does no I/O and keeps no time: an [`UpdateStep`] brings what an update needs to know
+//! beside the rows.
 //!
-//! `sum` and `assign` work in the table's own numbers. The others compute each number in f64 and
-//! round once when they store it, so an f32 table and an f64 table run the same formula, and a
-//! replay gives the same bits. A sum that grows past the largest number of its type stays there: a
-//! finite gradient never leaves a row of theirs infinite.
+//! Guarantees:
+//! - The same rows, steps and gradients give the same bits on every replica and in every replay.
+//! - `sum` and `assign` work in the table's own numbers. All others compute each number in f64 and
+//!   round once when they store it, so f32 and f64 tables follow the same formula.
+//! - In those others, a sum that would grow past the largest number of its type stays at that
+//!   number: a finite gradient never makes their rows infinite.
 
 mod adagrad;
 mod adam;

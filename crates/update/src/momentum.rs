@@ -1,11 +1,11 @@
-//! Momentum: a velocity beside every weight.
+//! The updater momentum: gradient descent with a velocity beside every weight.
 
 use crate::number::{Real, store};
 use crate::rows::copy_rows;
 use crate::{Slots, UpdateStep, Updater};
 
-/// v = μ v + g, w −= η v. A row is (w, v). A row that no batch names stands still: its velocity
-/// neither decays nor moves it until its next gradient.
+/// v = μ v + g, w −= η v. A row is (w, v). A row that no batch names does not move, and its
+/// velocity does not decay, until its next gradient.
 pub(crate) struct Momentum {
     pub rate: f64,
     pub momentum: f64,
@@ -39,7 +39,7 @@ mod tests {
     use types::UpdaterSpec;
 
     #[test]
-    fn momentum_follows_the_steps_worked_out_by_hand() {
+    fn momentum_matches_steps_computed_by_hand() {
         let spec = UpdaterSpec::Momentum { rate: 0.1, momentum: 0.9 };
         let step = UpdateStep { rate: None, examples: 1 };
         // v: 1, 1.9, 0.71, 0.639

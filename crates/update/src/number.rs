@@ -1,4 +1,5 @@
-//! The numbers a table can hold, and how formulas in f64 are stored in them.
+//! The numbers that a table can hold (f32, f64, i64), and how the results of f64 formulas are
+//! stored in them.
 
 use crate::updaters::{Makers, exact_builtin, real_builtin};
 use crate::{Updater, Updaters};
@@ -27,41 +28,41 @@ pub trait Number: bytemuck::Pod + Send + Sync + PartialEq + PartialOrd + Default
     fn from_f64(x: f64) -> Self;
     /// The nearest f64.
     fn to_f64(self) -> f64;
-    /// Neither infinite nor NaN. Integers always are.
+    /// Whether it is neither infinite nor NaN. True for every integer.
     fn is_finite(self) -> bool;
     /// The sum. Integers wrap, so that sums stay independent of their order.
     fn plus(self, other: Self) -> Self;
 }
 
-/// What the crate itself needs of a number. Unreachable from outside, so f32, f64 and i64 are all
-/// there is.
+/// What this crate needs of a number. Other crates cannot name it, so f32, f64 and i64 are the only
+/// numbers.
 pub trait Sealed: Sized {
-    /// Whether any number of a block is not finite, without saying which.
+    /// Whether any number of the block is not finite.
     fn any_not_finite(block: &[Self]) -> bool;
-    /// The part of the updaters that makes updaters of this number.
+    /// The registered updaters for this number.
     fn makers(updaters: &Updaters) -> &Makers<Self>;
-    /// The same, to add to.
+    /// The registered updaters for this number, to add one.
     fn makers_mut(updaters: &mut Updaters) -> &mut Makers<Self>;
-    /// The built-in updater of this spec, where there is one for this number.
+    /// The built-in updater of this spec, if there is one for this number.
     fn builtin(spec: &UpdaterSpec) -> Option<Box<dyn Updater<Self>>>
     where
         Self: Number;
 }
 
-/// A number that formulas with roots and quotients make sense for.
+/// A number for formulas with roots and quotients: f32 or f64.
 pub(crate) trait Real: Number {}
 impl Real for f32 {}
 impl Real for f64 {}
 
-/// Rounds to the table's number. What overflows stays at the largest one: an infinite sum of
-/// squares would turn the next difference of roots into NaN, and one huge but finite gradient would
-/// poison its row for good.
+/// Rounds to the table's number, and clamps to the largest one. Without the clamp, one huge but
+/// finite gradient would ruin its row: an infinite sum of squares makes the next difference of
+/// roots NaN.
 pub(crate) fn store<T: Real>(x: f64) -> T {
     let largest = T::LARGEST.to_f64();
     T::from_f64(x.clamp(-largest, largest))
 }
 
-/// a / b, and zero where b is zero: a weight whose gradients have all been zero stays where it is,
+/// a / b, or zero where b is zero. So a weight whose gradients have all been zero stays as it is,
 /// even without an ε.
 pub(crate) fn ratio(a: f64, b: f64) -> f64 {
     if b == 0.0 { 0.0 } else { a / b }
@@ -89,9 +90,9 @@ macro_rules! real_number {
 
         impl Sealed for $real {
             fn any_not_finite(block: &[Self]) -> bool {
-                // Infinities and NaNs are the numbers whose exponent bits are all ones, and only
-                // there does adding one to the exponent carry into the sign bit. Integer or has no
-                // order, so the loop vectorises.
+                // Infinities and NaNs have all exponent bits set. Only then does adding one to the
+                // exponent carry into the sign bit. The fold only ors integers, which may happen in
+                // any order, so the loop vectorises.
                 const EXPONENT_ONE: $bits = 1 << ($real::MANTISSA_DIGITS - 1);
                 const MAGNITUDE: $bits = $bits::MAX >> 1;
                 let carried = block.iter().fold(0, |seen, x| seen | ((x.to_bits() & MAGNITUDE) + EXPONENT_ONE));
@@ -118,7 +119,7 @@ impl Number for i64 {
     const ZERO: Self = 0;
     const LARGEST: Self = i64::MAX;
     fn from_f64(x: f64) -> Self {
-        // `as` alone would cut the fraction off.
+        // `as` alone would drop the fraction.
         x.round() as i64
     }
     fn to_f64(self) -> f64 {
@@ -152,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn conversions_go_to_the_nearest_number_and_stored_formulas_stay_finite() {
+    fn conversions_give_the_nearest_number_and_stored_results_stay_finite() {
         assert_eq!(f32::from_f64(0.1), 0.1f32);
         assert_eq!(f64::from_f64(0.1), 0.1);
         assert_eq!([i64::from_f64(2.6), i64::from_f64(-2.6), i64::from_f64(1e300)], [3, -3, i64::MAX]);

@@ -1,16 +1,17 @@
-//! The proximal step for ℓ1: a gradient step scaled by curvature, then a pull towards zero (Li et
-//! al., OSDI'14, algorithm 3).
+//! The updater proximal, a proximal gradient step for ℓ1: a gradient step scaled by curvature, then
+//! a pull towards zero (Li et al., OSDI'14, algorithm 3).
 
 use crate::number::{Real, store};
 use crate::{UpdateStep, Updater};
 
-/// A row's first half is weights, its second half stays as it is: it makes room for what is pushed,
-/// gradients g of the whole loss and then as many curvatures u. Each weight becomes
+/// The first half of a row is weights; the second half stays as it is. It is there because
+/// a push has as many numbers as a row: gradients g of the whole loss, then as many curvatures u.
+/// Each weight becomes
 ///
 ///   argmin_v g (v − w) + u (v − w)² / (2 η) + λ₁ |v|
 ///
 /// which is w − η g / u, pulled towards zero by η λ₁ / u. A weight without curvature has no data
-/// and stays.
+/// and stays as it is.
 pub(crate) struct Proximal {
     /// η
     pub rate: f64,
@@ -27,11 +28,14 @@ impl<T: Real> Updater<T> for Proximal {
         let weights = &mut row[..width / 2];
         let (gradients, curvatures) = gradient.split_at(width / 2);
         for ((weight, g), u) in weights.iter_mut().zip(gradients).zip(curvatures) {
-            let (w, g, u) = (weight.to_f64(), g.to_f64(), u.to_f64());
+            let w = weight.to_f64();
+            let g = g.to_f64();
+            let u = u.to_f64();
             if u > 0.0 {
-                // A curvature next to nothing must not make a step without end.
+                // A tiny curvature must not make an infinite step.
                 let finite = |x: f64| x.clamp(f64::MIN, f64::MAX);
-                let (moved, pull) = (finite(w - rate * g / u), finite(rate * self.l1 / u));
+                let moved = finite(w - rate * g / u);
+                let pull = finite(rate * self.l1 / u);
                 *weight = store(moved - moved.clamp(-pull, pull));
             }
         }
@@ -51,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn a_weight_goes_where_the_model_of_the_loss_is_least() {
+    fn a_step_minimises_the_model_of_the_loss() {
         for (w, g, u) in [(0.0, -3.0, 2.0), (1.0, 0.5, 1.0), (-2.0, 0.3, 4.0), (0.7, 3.0, 2.0)] {
             let [moved, rest] = step([w, 0.0], g, u);
             let model = |v: f64| g * (v - w) + u * (v - w).powi(2) / 2.0 + v.abs();
@@ -63,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn a_weight_within_the_penalty_is_exactly_zero_and_one_without_data_stays() {
+    fn a_weight_within_the_penalty_becomes_zero_and_one_without_data_stays() {
         assert_eq!(step([0.0, 0.0], 0.99, 0.1), [0.0, 0.0]);
         assert_eq!(step([0.5, 0.0], 0.0, 1.0), [0.0, 0.0]);
         assert_eq!(step([0.5, 0.0], 0.0, 0.0), [0.5, 0.0]);
@@ -82,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn halves_of_a_wide_row_are_apart() {
+    fn a_step_leaves_the_second_half_of_a_wide_row() {
         let mut row = [1.0f32, 5.0, 0.0, 0.0];
         Proximal { rate: 0.5, l1: 2.0 }.update(&STEP, 4, &mut row, &[2.0, 0.0, 1.0, 4.0]);
         // 1 − 0.5·2/1 = 0 stays 0; 5 − 0 is pulled by 0.5·2/4.

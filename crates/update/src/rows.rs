@@ -1,5 +1,5 @@
-//! Which rows a batch touches, and the quick ways through them for updaters that need nothing but
-//! the weights.
+//! [`Slots`], the rows of a slab that a batch touches, and fast loops over them for updaters that
+//! need only the weights.
 
 use crate::Number;
 use crate::kernels::change_numbers;
@@ -14,8 +14,8 @@ pub enum Slots<'a> {
         /// How many there are.
         count: usize,
     },
-    /// One row index each; [`ABSENT`] means there is no such row (reads give zeros; never given to
-    /// updates).
+    /// One row index each. [`ABSENT`] stands for a row that does not exist: reads give zeros for
+    /// it, and updates are never given it.
     List(&'a [u32]),
 }
 
@@ -33,37 +33,37 @@ impl Slots<'_> {
     }
 }
 
-/// A batch whose values do not match its slots is a fault of the caller: half of it must not be
-/// applied.
+/// Panics if a batch has not one row for each slot, before any of it is applied: that is a bug of
+/// the caller.
 pub(crate) fn check_length(slots: Slots<'_>, width: usize, numbers: usize) {
     assert_eq!(numbers, slots.count() * width, "a batch needs one row of {width} numbers for each slot");
 }
 
-/// The row in this slot, weights and state.
+/// The weights and state of the row in this slot.
 pub(crate) fn row<T>(slab: &[T], stride: usize, slot: u32) -> &[T] {
     let start = slot as usize * stride;
     &slab[start..start + stride]
 }
 
-/// The same, to change.
+/// The weights and state of the row in this slot, to change.
 pub(crate) fn row_mut<T>(slab: &mut [T], stride: usize, slot: u32) -> &mut [T] {
     let start = slot as usize * stride;
     &mut slab[start..start + stride]
 }
 
-/// Rows of a list that are fetched together.
+/// How many rows of a list are fetched into the cache together.
 pub(crate) const AHEAD: usize = 64;
 
-/// Brings the rows of a list into the cache. A formula keeps the processor busy for so long that it
-/// has only a row or two on their way from memory at a time; touching many rows first lets them
-/// arrive together.
+/// Prefetches the rows of a list into the processor's cache. An update's arithmetic otherwise keeps
+/// the processor so busy that only one or two rows are on their way from memory at a time. Touching
+/// many rows first lets them arrive together.
 pub(crate) fn fetch<T: Number>(slab: &[T], stride: usize, list: &[u32]) {
     let touch = |&slot: &u32| slab.get(slot as usize * stride).copied().unwrap_or(T::ZERO);
     std::hint::black_box(list.iter().map(touch).fold(T::ZERO, T::plus));
 }
 
-/// For rows without state, where each weight w becomes change(w, g): a run is one long row, and
-/// rows of one number are scattered without slicing.
+/// Sets each weight w to change(w, g), in rows without state. A run is handled as one long row, and
+/// rows of one number are written without slicing.
 pub(crate) fn change_rows<T: Number>(
     width: usize,
     slab: &mut [T],
@@ -90,8 +90,8 @@ pub(crate) fn change_rows<T: Number>(
     }
 }
 
-/// For updaters whose readers see the weights as they lie: copies them out of rows `stride` numbers
-/// apart.
+/// Copies the weights out of rows `stride` numbers apart, for updaters whose readers see the stored
+/// weights.
 pub(crate) fn copy_rows<T: Number>(width: usize, stride: usize, slab: &[T], slots: Slots<'_>, out: &mut [T]) {
     check_length(slots, width, out.len());
     match slots {

@@ -1,4 +1,4 @@
-//! Updaters that keep nothing beside the weights: sum, assign and sgd.
+//! The updaters without state: sum, assign and sgd (plain gradient descent).
 
 use crate::number::{Real, store};
 use crate::rows::{change_rows, copy_rows};
@@ -46,7 +46,7 @@ impl<T: Number> Updater<T> for Assign {
     }
 }
 
-/// w −= η g. Not additive: w changes by −η g, and rounding makes two steps differ from one.
+/// w −= η g. Not additive: because of rounding, two steps may differ from one step by the sum.
 pub(crate) struct Sgd {
     pub rate: f64,
 }
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn sgd_steps_against_the_gradient_at_the_rate_in_force() {
+    fn sgd_steps_against_the_gradient_at_the_current_rate() {
         let spec = UpdaterSpec::Sgd { rate: 0.1 };
         assert_near(&trace(&spec, STEP, 1.0f64, &[2.0, -4.0]), &[0.8, 1.2], 1e-15);
         assert_near(&trace(&spec, STEP, 1.0f32, &[2.0, -4.0]), &[0.8, 1.2], 1e-7);

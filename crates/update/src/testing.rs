@@ -1,10 +1,11 @@
-//! What the tests of several updaters share, and what all updaters owe alike.
+//! Helpers for the tests of updaters, and tests that every updater must pass.
 
 use crate::{ABSENT, Number, Slots, UpdateStep, Updater, Updaters};
 use proptest::prelude::*;
 use types::UpdaterSpec;
 
-/// What a reader sees of a row of one number that starts as `start`, after each gradient.
+/// The weight that a reader sees after each gradient, in a row of one number that begins as
+/// `start`.
 pub(crate) fn trace<T: Number>(spec: &UpdaterSpec, step: UpdateStep, start: T, gradients: &[T]) -> Vec<T> {
     let updater = Updaters::builtin().make::<T>(spec).unwrap();
     let mut row = vec![T::ZERO; 1 + updater.state(1)];
@@ -46,8 +47,8 @@ fn real_specs() -> [UpdaterSpec; 7] {
     ]
 }
 
-/// Batch calls against a loop over single rows, bit for bit: a run, and a list of every other row
-/// backwards.
+/// Compares batch calls with a loop over single rows, bit for bit: for a run of rows, and for a
+/// list of every other row backwards.
 fn batches_equal_single_rows<T: Number>(updater: &dyn Updater<T>, width: usize, rows: usize, seed: u64) {
     let step = UpdateStep { rate: None, examples: 5 };
     let stride = width + updater.state(width);
@@ -77,7 +78,7 @@ fn batches_equal_single_rows<T: Number>(updater: &dyn Updater<T>, width: usize, 
         updater.read_rows(&step, width, &slab, slots, &mut found);
         assert_eq!(found, expected);
 
-        // The same rows with an absent one before each.
+        // The same rows, with an absent row before each.
         let gaps: Vec<u32> = list.iter().flat_map(|&slot| [ABSENT, slot]).collect();
         let mut found = numbers(2 * list.len() * width);
         updater.read_rows(&step, width, &slab, Slots::List(&gaps), &mut found);
@@ -90,7 +91,7 @@ fn batches_equal_single_rows<T: Number>(updater: &dyn Updater<T>, width: usize, 
 
 proptest! {
     #[test]
-    fn every_updater_treats_a_batch_as_its_rows_one_by_one(width in 1usize..9, rows in 0usize..200, seed: u64) {
+    fn every_updater_applies_a_batch_like_its_rows_one_by_one(width in 1usize..9, rows in 0usize..200, seed: u64) {
         let updaters = Updaters::builtin();
         for spec in real_specs() {
             batches_equal_single_rows(updaters.make::<f32>(&spec).unwrap().as_ref(), width, rows, seed);
@@ -102,7 +103,7 @@ proptest! {
     }
 
     #[test]
-    fn sum_changes_a_row_by_exactly_the_sum_of_what_is_pushed(pushed in prop::collection::vec(any::<i64>(), 1..20)) {
+    fn sum_changes_a_row_by_exactly_the_sum_of_the_pushes(pushed in prop::collection::vec(any::<i64>(), 1..20)) {
         let step = UpdateStep::default();
         let total = pushed.iter().fold(0i64, |total, &x| total.wrapping_add(x));
         assert_eq!(trace(&UpdaterSpec::Sum, step, 0, &pushed).last(), Some(&total));
@@ -111,9 +112,10 @@ proptest! {
 }
 
 fn huge_and_zero_gradients_leave_rows_finite<T: Number>() {
-    let (largest, zero) = (T::LARGEST, T::ZERO);
+    let largest = T::LARGEST;
+    let zero = T::ZERO;
     let opposite = T::from_f64(-largest.to_f64());
-    // The square of the tiny one is zero in f32.
+    // The square of `tiny` is zero in f32.
     let tiny = T::from_f64(1e-30);
     let gradients = [zero, tiny, largest, largest, zero, opposite, opposite, opposite, tiny, zero];
     for spec in &real_specs()[2..] {
@@ -132,7 +134,7 @@ fn huge_and_zero_gradients_leave_every_formula_finite() {
 
 #[test]
 #[should_panic(expected = "one row of 2 numbers for each slot")]
-fn a_batch_that_does_not_fit_its_slots_is_not_half_applied() {
+fn a_batch_that_does_not_fit_its_slots_panics_before_it_is_applied() {
     let sum = Updaters::builtin().make::<f32>(&UpdaterSpec::Sum).unwrap();
     sum.update_rows(&UpdateStep::default(), 2, &mut [0.0; 8], Slots::List(&[0, 1]), &[1.0; 3]);
 }

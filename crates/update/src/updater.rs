@@ -1,4 +1,4 @@
-//! The one trait of this crate, and what its methods are told.
+//! The trait [`Updater`], and the [`UpdateStep`] that its methods get.
 
 use crate::rows::{AHEAD, check_length, fetch, row, row_mut};
 use crate::{ABSENT, Number, Slots};
@@ -12,27 +12,27 @@ use crate::{ABSENT, Number, Slots};
 /// let sgd = Updaters::builtin().make::<f32>(&UpdaterSpec::Sgd { rate: 0.5 }).expect("a built-in one");
 /// let mut row = [0.0];
 /// sgd.update(&UpdateStep { rate: Some(0.1), examples: 32 }, 1, &mut row, &[1.0]);
-/// assert_eq!(row, [-0.1]);                               // the rate that is in force, not the spec's
+/// assert_eq!(row, [-0.1]);                               // the rate of the step, not the spec's
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct UpdateStep {
-    /// The learning rate in force, if it was changed since the spec. Finite and not negative.
+    /// The learning rate to use instead of the spec's, if the program has changed it. Finite and
+    /// not negative.
     pub rate: Option<f64>,
-    /// t: all examples this shard has seen, the present ones included.
+    /// t: how many examples this shard has seen, those of this update included.
     pub examples: u64,
 }
 
-/// What a shard does with gradients.
+/// The rule by which a shard applies gradients to rows.
 ///
 /// A table's rows lie one after another in a slab, each `width` weights followed by the updater's
-/// state. An updater holds settings only: the same rows, step and gradients give the same bits, on
-/// every replica and in every replay.
-/// [`Updaters`](crate::Updaters) shows how to add one.
+/// state. An updater holds only settings: the same rows, step and gradients must give the same
+/// bits, on every replica and in every replay. [`Updaters`](crate::Updaters) shows how to add one.
 ///
 /// ```
 /// use update::{UpdateStep, Updater};
 ///
-/// /// The mean of everything pushed: the state beside a weight counts.
+/// /// The mean of all pushed values; the state beside a weight counts them.
 /// struct Mean;
 /// impl Updater<f64> for Mean {
 ///     fn state(&self, width: usize) -> usize { width }
@@ -52,20 +52,22 @@ pub struct UpdateStep {
 /// assert_eq!(row[0], 4.0);
 /// ```
 pub trait Updater<T: Number>: Send + Sync {
-    /// Numbers kept beside a row's `width` weights. They start as zeros.
+    /// How many numbers of state a row has beside its `width` weights. They begin as zeros.
     fn state(&self, width: usize) -> usize;
 
-    /// One row: `row` is `width` weights followed by state, `gradient` is `width` finite numbers.
+    /// Applies a gradient to one row. `row` is `width` weights followed by state; `gradient` is
+    /// `width` finite numbers.
     fn update(&self, step: &UpdateStep, width: usize, row: &mut [T], gradient: &[T]);
 
-    /// What a reader sees of a row, weights and state; `out` is as wide as the table.
+    /// Computes what a reader sees of `row`, which is weights and state. `out` is as wide as the
+    /// table.
     fn read(&self, step: &UpdateStep, row: &[T], out: &mut [T]) {
         let _ = step;
         out.copy_from_slice(&row[..out.len()]);
     }
 
-    /// Applies a batch to the rows that `slots` name, gradients row after row. Equals `update` on
-    /// each of them in turn.
+    /// Applies a batch to the rows that `slots` name; `gradients` has one row for each. The result
+    /// equals `update` on each row in turn.
     ///
     /// # Panics
     /// If `gradients` is not one row for each slot, or a slot lies outside the slab.
@@ -90,8 +92,8 @@ pub trait Updater<T: Number>: Send + Sync {
         }
     }
 
-    /// Gathers what readers see of the rows that `slots` name into `out`, overwriting all of it.
-    /// Equals `read` on each of them in turn, and zeros for absent ones.
+    /// Fills `out` with what readers see of the rows that `slots` name. The result equals `read` on
+    /// each row in turn, and zeros for absent rows.
     ///
     /// # Panics
     /// If `out` is not one row for each slot, or a slot that is not absent lies outside the slab.

@@ -1,4 +1,5 @@
-//! From a table's spec to its updater, the programs' own among them.
+//! [`Updaters`] makes the updater that a table's spec names: a built-in one, or one that the
+//! program registered.
 
 use crate::adagrad::Adagrad;
 use crate::adam::Adam;
@@ -13,17 +14,18 @@ use std::fmt;
 use std::sync::Arc;
 use types::{NumberType, TableSpec, UpdaterSpec};
 
-/// Makes updaters from specs. The built-in ones are always there; programs add their own under a
-/// name.
+/// Makes updaters from specs. The built-in updaters are always there; programs register their own
+/// by name.
 ///
-/// How to add your own: say what one row does with its gradient, register it for the numbers it
-/// suits, and name it in the table's spec. Every server registers it before the table is made.
+/// To add your own: implement [`Updater`] for one row and its gradient, register it for the number
+/// types that it supports, and name it in the table's spec. Every server must register it before
+/// the table is made.
 ///
 /// ```
 /// use types::UpdaterSpec;
 /// use update::{Updaters, Slots, UpdateStep, Updater};
 ///
-/// /// w = max(w, g): the largest value anyone has pushed, never below a floor.
+/// /// w = max(w, g): the largest value that any worker has pushed, never below a floor.
 /// struct Largest { floor: f32 }
 ///
 /// impl Updater<f32> for Largest {
@@ -55,12 +57,12 @@ pub struct Updaters {
     pub(crate) i64: Makers<i64>,
 }
 
-/// The registered ways to make an updater of one number, by name. Shared, so that every shard's
-/// thread may hold a copy.
+/// Functions that make a registered updater from its settings, by name, for one number type. They
+/// are shared, because every shard's thread holds a copy of this map.
 pub type Makers<T> = BTreeMap<String, Arc<dyn Fn(&[f64]) -> Box<dyn Updater<T>> + Send + Sync>>;
 
 impl Updaters {
-    /// With the built-in updaters and nothing else.
+    /// Only the built-in updaters.
     ///
     /// ```
     /// use types::UpdaterSpec;
@@ -75,8 +77,8 @@ impl Updaters {
         Self::default()
     }
 
-    /// Adds an updater for tables of `T`, made from the settings in the spec. A later one of the
-    /// same name replaces it.
+    /// Registers an updater for tables of `T`; `make` gets the settings of the spec. It replaces an
+    /// earlier one of the same name.
     ///
     /// ```
     /// use types::UpdaterSpec;
@@ -103,7 +105,7 @@ impl Updaters {
         T::makers_mut(self).insert(name.to_owned(), Arc::new(make));
     }
 
-    /// The updater that a spec asks for, for tables of `T`.
+    /// Makes the updater that a spec asks for, for tables of `T`.
     ///
     /// ```
     /// use types::UpdaterSpec;
@@ -128,8 +130,8 @@ impl Updaters {
     }
 }
 
-/// Numbers in a row of a table as it is kept: its weights, and its updater's state. Nothing of an
-/// updater that only servers know.
+/// How many numbers the row state of a table has: its weights and its updater's state. None for an
+/// updater that the program registers, because only servers know its state.
 ///
 /// ```
 /// use types::{TableSpec, UpdaterSpec};
@@ -152,7 +154,7 @@ pub fn row_state_width(spec: &TableSpec) -> Option<usize> {
     Some(spec.width as usize + state?)
 }
 
-/// The built-in updaters that need nothing but sums, for every number.
+/// The built-in updaters for every number type, integers too.
 pub(crate) fn exact_builtin<T: Number>(spec: &UpdaterSpec) -> Option<Box<dyn Updater<T>>> {
     match spec {
         UpdaterSpec::Sum => Some(Box::new(Sum)),
@@ -161,7 +163,7 @@ pub(crate) fn exact_builtin<T: Number>(spec: &UpdaterSpec) -> Option<Box<dyn Upd
     }
 }
 
-/// All built-in updaters.
+/// The built-in updaters for real numbers: all of them.
 pub(crate) fn real_builtin<T: Real>(spec: &UpdaterSpec) -> Option<Box<dyn Updater<T>>> {
     Some(match *spec {
         UpdaterSpec::Sum | UpdaterSpec::Assign => return exact_builtin(spec),
@@ -175,14 +177,14 @@ pub(crate) fn real_builtin<T: Real>(spec: &UpdaterSpec) -> Option<Box<dyn Update
     })
 }
 
-/// A spec names an updater that this program does not have for such numbers.
+/// A spec names an updater that this program does not have for the table's number type.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UnknownUpdater {
     /// What the spec asks for.
     pub wanted: UpdaterSpec,
-    /// The table's numbers.
+    /// The table's number type.
     pub number: NumberType,
-    /// What this program registered for such numbers.
+    /// Which updaters this program registered for that number type.
     pub registered: Vec<String>,
 }
 
@@ -192,12 +194,12 @@ impl fmt::Display for UnknownUpdater {
             NumberType::F32 | NumberType::F64 => "sum, assign, sgd, momentum, adagrad, adam, ftrl, proximal",
             NumberType::I64 => "sum, assign",
         };
-        write!(f, "no updater '{}' for {} tables; built in are {builtin}; ", self.wanted, self.number)?;
+        write!(f, "no updater '{}' for {} tables; built in: {builtin}; ", self.wanted, self.number)?;
         match self.registered.as_slice() {
-            [] => write!(f, "none is registered")?,
-            names => write!(f, "registered are {}", names.join(", "))?,
+            [] => write!(f, "registered: none")?,
+            names => write!(f, "registered: {}", names.join(", "))?,
         }
-        write!(f, "; choose one of these, or have every server register it before the table is made")
+        write!(f, "; use one of these, or register it on every server before the table is made")
     }
 }
 
@@ -224,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_registered_updater_gets_its_settings_and_works_in_copies_of_the_list() {
+    fn a_registered_updater_gets_its_settings_and_is_in_clones_of_the_list() {
         let mut updaters = Updaters::builtin();
         updaters.register::<i64>("scaled", |settings| Box::new(Scaled(settings[0])));
         let scaled = updaters.clone().make::<i64>(&custom("scaled", &[3.0])).unwrap();
@@ -234,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_updater_is_refused_with_its_name_the_known_ones_and_a_remedy() {
+    fn an_unknown_updater_is_refused_with_the_known_ones_and_a_remedy() {
         let mut updaters = Updaters::builtin();
         let says = |updaters: &Updaters, spec: &UpdaterSpec, words: &[&str]| {
             let error = updaters.make::<i64>(spec).err().expect("it is unknown").to_string();
@@ -245,12 +247,12 @@ mod tests {
         says(
             &updaters,
             &custom("scaled", &[]),
-            &["'scaled'", "i64", "sum, assign;", "none is registered", "register it"],
+            &["'scaled'", "i64", "sum, assign;", "registered: none", "register it"],
         );
         updaters.register::<i64>("scaled", |_| Box::new(Scaled(1.0)));
-        says(&updaters, &custom("scalded", &[]), &["'scalded'", "registered are scaled"]);
+        says(&updaters, &custom("scalded", &[]), &["'scalded'", "registered: scaled"]);
         says(&updaters, &UpdaterSpec::Sgd { rate: 0.1 }, &["sgd", "i64"]);
-        // Registered for one number is not registered for another.
+        // An updater registered for one number type is not registered for another.
         assert!(updaters.make::<f32>(&custom("scaled", &[])).is_err());
     }
 }
