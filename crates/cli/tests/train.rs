@@ -172,7 +172,7 @@ fn a_perceptron_learns_images_alone_and_together() {
     fails(&sparse, "say how many --inputs there are");
     fails(&[&arguments[..6], &["--hidden", "16,x"]].concat(), "`x` in --hidden is no number of neurons");
     std::fs::remove_file(folder.path("train-labels-idx1-ubyte")).unwrap();
-    fails(&arguments, "has its labels in `train-labels-idx1-ubyte`, and that is not beside it");
+    fails(&arguments, "needs its labels in `train-labels-idx1-ubyte`, which is not in the same folder");
 }
 
 #[test]

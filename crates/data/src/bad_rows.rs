@@ -1,9 +1,9 @@
-//! How many malformed rows may be skipped.
+//! Counts malformed rows, and decides whether one more may be skipped.
 
 use crate::{DataError, RowFault};
 use std::path::Path;
 
-/// Counts the malformed rows of one pass.
+/// The malformed rows of one pass: how many may be skipped, and how many were.
 #[derive(Clone, Copy, Debug)]
 pub struct BadRows {
     allowed: u64,
@@ -19,7 +19,8 @@ impl BadRows {
         self.skipped
     }
 
-    /// Skips one, or says what is wrong with it if no more may be skipped.
+    /// Skips a malformed row, or returns the error that describes it if no more may be skipped.
+    /// `line` computes its line number, which may cost a second reading of the file.
     pub fn skip(
         &mut self,
         path: &Path,

@@ -1,6 +1,8 @@
-//! UCI bags of words as LibSVM text: `docword` has three heading lines (documents, words, entries)
-//! and then `doc word count`, in the order of documents, both from 1; the labels are lines
-//! `doc TAB part TAB class …`, one for each document in order.
+//! Converts UCI bags of words to LibSVM text.
+//!
+//! - `docword` has three heading lines (numbers of documents, words and entries). Then each line is
+//!   `doc word count`, in the order of documents; documents and words count from 1.
+//! - The labels are lines `doc TAB part TAB class …`, one for each document in order.
 
 use crate::input::InputFile;
 use crate::lines::{Next, TextLines};
@@ -14,17 +16,17 @@ use std::path::Path;
 pub enum Weighting {
     /// How often it occurs.
     Counts,
-    /// (1 + ln count) · (ln((1 + n) / (1 + df)) + 1), with n documents in the part `train` and the
-    /// word in df of them; then each row is brought to length 1.
+    /// (1 + ln count) · (ln((1 + n) / (1 + df)) + 1), where n is the number of documents in the
+    /// part `train`, and df is how many of them have the word. Then each row is scaled to length 1.
     TfIdf,
 }
 
-/// No line of these files is longer.
+/// A longer line is malformed.
 const LINE_LIMIT_BYTES: usize = 1 << 16;
-/// Words and documents are counted in memory: more than these are refused.
+/// More words or documents are refused, because they are counted in memory.
 const COUNT_LIMIT: u64 = 1 << 28;
 
-/// Writes the documents of `part` to `out`, a row for each: its class and its words. Files may be
+/// Writes one row to `out` for each document of `part`: its class and its words. The files may be
 /// compressed.
 pub fn bag_of_words(
     docword: &Path,
@@ -37,7 +39,8 @@ pub fn bag_of_words(
         Weighting::Counts => None,
         Weighting::TfIdf => Some(inverse_frequencies(docword, labels)?),
     };
-    let (mut labels, mut entries) = (Documents::open(labels)?, Entries::open(docword)?);
+    let mut labels = Documents::open(labels)?;
+    let mut entries = Entries::open(docword)?;
     let mut row: Vec<(u64, f64)> = Vec::new();
     while let Some(document) = labels.next()? {
         entries.of_document(labels.number, &mut row)?;
@@ -59,11 +62,13 @@ pub fn bag_of_words(
     Ok(())
 }
 
-/// For each word, how rare it is among the documents for training.
+/// The inverse document frequency of each word among the documents of the part `train`.
 fn inverse_frequencies(docword: &Path, labels: &Path) -> Result<Vec<f64>, DataError> {
-    let (mut labels, mut entries) = (Documents::open(labels)?, Entries::open(docword)?);
+    let mut labels = Documents::open(labels)?;
+    let mut entries = Entries::open(docword)?;
     let mut frequencies = vec![0_u64; entries.words as usize + 1];
-    let (mut row, mut documents) = (Vec::new(), 0_u64);
+    let mut row = Vec::new();
+    let mut documents = 0_u64;
     while let Some(document) = labels.next()? {
         entries.of_document(labels.number, &mut row)?;
         if document.part == b"train" {
@@ -112,7 +117,7 @@ struct Entries {
     lines: TextLines,
     words: u64,
     documents: u64,
-    /// One that was read and is of a later document.
+    /// An entry that was read already and belongs to a later document.
     waiting: Option<(u64, u64, f64)>,
 }
 
@@ -146,7 +151,7 @@ impl Entries {
         })
     }
 
-    /// Puts the words of document `number` in `row`, in rising order as they stand.
+    /// Replaces `row` with the words of document `number`, in the file's order.
     fn of_document(&mut self, number: u64, row: &mut Vec<(u64, f64)>) -> Result<(), DataError> {
         row.clear();
         loop {
@@ -199,7 +204,8 @@ mod tests {
 
     fn convert(docword: &str, labels: &str, part: &str, weighting: Weighting) -> Result<String, String> {
         let folder = Folder::new(&format!("bag-{part}-{weighting:?}-{}", docword.len()));
-        let (words, documents) = (folder.path("docword"), folder.path("labels"));
+        let words = folder.path("docword");
+        let documents = folder.path("labels");
         std::fs::write(&words, docword).unwrap();
         std::fs::write(&documents, labels).unwrap();
         let mut out = Vec::new();
@@ -213,22 +219,24 @@ mod tests {
     const LABELS: &str = "1\ttrain\t0\n2\ttrain\t7\n3\ttest\t1\n";
 
     #[test]
-    fn a_document_is_a_row_even_without_words() {
+    fn every_document_becomes_a_row_even_without_words() {
         assert_eq!(convert(WORDS, LABELS, "train", Weighting::Counts).unwrap(), "0 2:3 4:1\n7\n");
         assert_eq!(convert(WORDS, LABELS, "test", Weighting::Counts).unwrap(), "1 2:1 3:2\n");
     }
 
     #[test]
-    fn rare_words_weigh_more_and_rows_have_length_one() {
-        // n = 2; word 2 is in one document for training, word 3 in none: idf ln(3/2) + 1 and ln(3) + 1.
-        let (two, three) = (1.5_f64.ln() + 1.0, (1.0 + 2_f64.ln()) * (3_f64.ln() + 1.0));
+    fn tf_idf_weighs_rare_words_more_and_scales_rows_to_length_1() {
+        // n = 2. Word 2 is in one document of `train`, word 3 in none: their idf are ln(3/2) + 1
+        // and ln(3) + 1.
+        let two = 1.5_f64.ln() + 1.0;
+        let three = (1.0 + 2_f64.ln()) * (3_f64.ln() + 1.0);
         let length = (two * two + three * three).sqrt();
         let expected = format!("1 2:{} 3:{}\n", (two / length) as f32, (three / length) as f32);
         assert_eq!(convert(WORDS, LABELS, "test", Weighting::TfIdf).unwrap(), expected);
     }
 
     #[test]
-    fn a_malformed_line_is_named() {
+    fn a_malformed_line_is_named_with_its_place() {
         for (words, labels, problem) in [
             ("3\n4\n", LABELS, "docword:2:1: expected a number of documents, words or entries, found nothing"),
             ("3\n4\n1\n1 5 1\n", LABELS, "docword:4:1: expected `document word count`, found `1 5 1`"),

@@ -1,5 +1,5 @@
-//! Minibatches from a thread of its own: it reads ahead by a bounded number, into memory that is
-//! handed back.
+//! Read-ahead: a thread fills minibatches while the program learns. At most [`AHEAD`] wait, and the
+//! program hands their memory back to be filled again.
 
 use crate::source::Counters;
 use crate::{BatchSource, DataError, Minibatch, ReadProgress};
@@ -8,22 +8,24 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread::JoinHandle;
 
-/// How many minibatches wait for the program at most.
+/// At most so many minibatches wait for the program.
 pub const AHEAD: usize = 4;
 
-/// The minibatches of a reader, each with what was prepared from it. Dropping this ends its thread.
+/// The minibatches of a reader, each with the value that was prepared from it. Dropping this ends
+/// the reader's thread.
 pub struct Batches<P = ()> {
-    /// None once everything has been received, or on the way to being dropped.
+    /// None after the last minibatch or an error, and while this is dropped.
     full: Option<Receiver<Result<Filled<P>, DataError>>>,
     empty: Sender<Filled<P>>,
     thread: Option<JoinHandle<()>>,
     progress: Arc<Counters>,
 }
 
-/// A minibatch and what was prepared from it.
+/// A minibatch and the value that was prepared from it.
 type Filled<P> = (Minibatch, P);
 
-/// A minibatch that goes back to be filled again when it is dropped.
+/// A minibatch that is lent to the program: when it is dropped, it goes back to the reader to be
+/// filled again.
 #[derive(Debug)]
 pub struct Loan<P: Default = ()> {
     filled: Filled<P>,
@@ -45,7 +47,7 @@ impl<P: Default + Send + 'static> Batches<P> {
         Ok(Self { full: Some(full), empty, thread: Some(thread), progress })
     }
 
-    /// How far the thread has come; it is ahead of what was received.
+    /// How far the thread has read. It is ahead of the minibatches that the program has received.
     #[must_use]
     pub fn progress(&self) -> ReadProgress {
         self.progress.read()
@@ -68,7 +70,7 @@ fn fill<P: Default>(
             Ok(false) => return,
             Err(error) => Err(error),
         };
-        // Nobody to receive: the program has dropped its end.
+        // The program has dropped its end.
         if full.send(result).is_err() {
             return;
         }
@@ -101,14 +103,15 @@ impl<P> Drop for Batches<P> {
     fn drop(&mut self) {
         self.full = None;
         if let Some(thread) = self.thread.take() {
-            // It notices at its next minibatch. If it panicked, it has said so.
+            // The thread notices at its next minibatch. If it panicked, its message was printed
+            // then.
             thread.join().ok();
         }
     }
 }
 
 impl<P: Default> Loan<P> {
-    /// What was prepared from it.
+    /// The value that was prepared from it.
     #[must_use]
     pub fn prepared(&self) -> &P {
         &self.filled.1
@@ -125,7 +128,7 @@ impl<P: Default> Deref for Loan<P> {
 
 impl<P: Default> Drop for Loan<P> {
     fn drop(&mut self) {
-        // The thread may have ended: then the memory is freed here.
+        // If the thread has ended, the memory is freed here.
         self.home.send(std::mem::take(&mut self.filled)).ok();
     }
 }
@@ -137,7 +140,7 @@ mod tests {
     use crate::{DataReader, Format, Labels, ReaderSettings};
 
     #[test]
-    fn a_minibatch_that_was_lent_goes_home_and_its_memory_is_filled_again() {
+    fn a_dropped_loan_returns_its_memory_to_be_filled_again() {
         let folder = Folder::new("batches");
         let path = folder.path("rows");
         std::fs::write(&path, "1 3:1\n0 4:1\n").unwrap();

@@ -1,9 +1,13 @@
-//! Input cut into ranges, alike for every worker: what data leases are leases of.
+//! Cuts input files into ranges, in the same way for every worker. Data leases are granted for
+//! these ranges.
 //!
-//! A range is a stretch of one file that can be read by itself: of plain text, bytes, and it has
-//! the lines that begin in it; of Parquet, groups of rows; of IDX, images. A compressed file, which
-//! cannot be entered in the middle, is one range. Where ranges lie is computed, not stored: ten
-//! million of them cost nothing.
+//! A range is a stretch of one file that can be read by itself:
+//! - Plain text: some bytes. The range has the lines that begin in them.
+//! - Parquet: whole row groups.
+//! - IDX: images.
+//! - A compressed file is one range, because reading cannot start in its middle.
+//!
+//! Where ranges begin is computed, not stored, so ten million ranges take no memory.
 
 #[cfg(test)]
 mod tests;
@@ -16,12 +20,10 @@ use std::fmt;
 use std::ops::Range;
 use xxhash_rust::xxh3::xxh3_128;
 
-/// Where ranges of some files begin and end. No range has a row of another, and all of them
-/// together have every row.
+/// Where ranges of some files begin and end. Every row is in exactly one range.
 ///
-/// Every worker that has files of the same names and lengths, and the same settings, cuts alike:
-/// the
-/// [fingerprint](Self::fingerprint) says so.
+/// Workers whose files have the same names and lengths, and whose settings are the same, get the
+/// same ranges. They compare [fingerprints](Self::fingerprint) to be sure of it.
 ///
 /// ```
 /// use data::{Cuts, Format, Labels, DataReader, ReaderSettings};
@@ -52,9 +54,10 @@ pub struct Cuts {
 #[derive(Clone, Debug)]
 struct File {
     size: u64,
-    /// Ranges of the files before it.
+    /// How many ranges the files before it have together.
     before: u64,
     layout: Layout,
+    /// How many ranges it is cut into.
     pieces: u64,
 }
 
@@ -63,25 +66,27 @@ struct File {
 pub(crate) enum Layout {
     /// Nowhere: it is compressed.
     Whole,
-    /// Anywhere, for it is text: a line belongs to the range that it begins in.
+    /// Anywhere, because it is plain text: a line belongs to the range that it begins in.
     Text,
     /// Between images.
     Images { count: u64, image_bytes: u64, head_bytes: u64 },
-    /// Between groups of rows: the rows before each of these cuts. The first is the beginning, the
-    /// last the end.
+    /// Between row groups: for each cut, the number of rows before it. The first cut is the file's
+    /// beginning, the last its end.
     Groups(Vec<u64>),
 }
 
 impl Layout {
-    /// Puts groups, of so many rows and bytes each, together up to `target_bytes`.
+    /// Joins neighbouring row groups, given as (rows, bytes), up to `target_bytes`.
     pub fn of_groups(groups: impl IntoIterator<Item = (u64, u64)>, target_bytes: u64) -> Self {
-        let (mut cuts, mut bytes, mut row) = (vec![0], 0u64, 0u64);
+        let mut cuts = vec![0];
+        let mut bytes = 0u64;
+        let mut row = 0u64;
         for (rows, group_bytes) in groups.into_iter().filter(|(rows, _)| *rows > 0) {
             if bytes > 0 && bytes.saturating_add(group_bytes) > target_bytes {
                 cuts.push(row);
                 bytes = 0;
             }
-            // A group of rows may have no bytes, by its own account.
+            // A row group's metadata may say that it has no bytes.
             bytes = bytes.saturating_add(group_bytes.max(1));
             row = row.saturating_add(rows);
         }
@@ -91,6 +96,7 @@ impl Layout {
         Self::Groups(cuts)
     }
 
+    /// How many ranges a file of `size` bytes is cut into.
     fn pieces(&self, size: u64, target_bytes: u64) -> u64 {
         match self {
             Self::Whole => size.min(1),
@@ -102,20 +108,24 @@ impl Layout {
 }
 
 impl File {
-    /// Range `index` of this file: its part, and about which bytes of the file it is.
+    /// Range `index` of this file: which rows it selects, and about which bytes of the file it is.
     fn range(&self, index: u64) -> (Selection, Range<u64>) {
         let even = |length: u64, index: u64| (u128::from(length) * u128::from(index) / u128::from(self.pieces)) as u64;
         match &self.layout {
             Layout::Text => {
-                let (from, to) = (even(self.size, index), even(self.size, index + 1));
+                let from = even(self.size, index);
+                let to = even(self.size, index + 1);
                 (Selection::Cut { from, to }, from..to)
             }
             Layout::Images { count, image_bytes, head_bytes } => {
-                let (from, to) = (even(*count, index), even(*count, index + 1));
+                let from = even(*count, index);
+                let to = even(*count, index + 1);
                 (Selection::Cut { from, to }, head_bytes + from * image_bytes..head_bytes + to * image_bytes)
             }
             Layout::Groups(cuts) => {
-                let (from, to, rows) = (cuts[index as usize], cuts[index as usize + 1], cuts[cuts.len() - 1]);
+                let from = cuts[index as usize];
+                let to = cuts[index as usize + 1];
+                let rows = cuts[cuts.len() - 1];
                 (Selection::Cut { from, to }, bytes_behind(self.size, from, rows)..bytes_behind(self.size, to, rows))
             }
             Layout::Whole => (Selection::WHOLE, 0..self.size),
@@ -124,14 +134,14 @@ impl File {
 }
 
 impl Cuts {
-    /// Cuts the files of `reader` into ranges of at most `target_bytes`; what cannot be cut so
-    /// small, a compressed file or a group of Parquet's rows, stays whole. A file without bytes has
-    /// no range.
+    /// Cuts the files of `reader` into ranges of at most `target_bytes`. A compressed file or a row
+    /// group of Parquet may be larger; it stays whole. A file without bytes has no range.
     pub fn of(reader: &DataReader, target_bytes: u64) -> Result<Self, DataError> {
         if target_bytes == 0 {
             return Err(DataError::Setting { problem: "a range's bytes cannot be 0".to_owned() });
         }
-        let (mut files, mut before) = (Vec::with_capacity(reader.files().len()), 0u64);
+        let mut files = Vec::with_capacity(reader.files().len());
+        let mut before = 0u64;
         for (number, path) in reader.files().iter().enumerate() {
             let size = std::fs::metadata(path).map_err(|error| failure(path, 0, error))?.len();
             let layout = reader.layout(number, target_bytes)?;
@@ -149,28 +159,29 @@ impl Cuts {
         self.ranges
     }
 
-    /// The same for all who cut and read alike, and hardly ever for others. It goes by the names of
-    /// the files without their folders, their lengths, where they are cut, and what the settings
-    /// say of format, minibatches and order.
+    /// A hash that is the same for all workers that cut and read in the same way, and almost surely
+    /// differs for others. It covers the names of the files without their folders, their lengths,
+    /// where they are cut, and the settings of format, minibatches and order.
     #[must_use]
     pub fn fingerprint(&self) -> u128 {
         self.fingerprint
     }
 
-    /// What to read for lease `epoch × ranges + index`: range `index`, once, as minibatches of that
-    /// epoch. They are cut from the range alone and come in the same order every time, so that a
-    /// second run of a lease is cut like the first.
+    /// The reader of lease `epoch × ranges + index`: it reads range `index` once, as minibatches of
+    /// that epoch. Minibatches depend on the range alone and come in the same order every time, so
+    /// a second run of a lease has the same minibatches as the first.
     ///
-    /// Malformed lines are counted in each range by itself: [`DataReader::allowing`] hands on how
-    /// many may yet be skipped.
+    /// Each range counts malformed lines by itself. Use [`DataReader::allowing`] to set how many
+    /// may still be skipped in this one.
     pub fn open(&self, lease: u64) -> Result<DataReader, DataError> {
         let unknown = || DataError::Setting { problem: format!("there is no lease {lease} of {self}") };
         let index = lease.checked_rem(self.ranges).ok_or_else(unknown)?;
         let epoch = u32::try_from(lease / self.ranges).map_err(|_| unknown())?;
-        // The last file that begins at or before this range: those without ranges begin where the
-        // next does.
+        // The last file that begins at or before this range. A file without ranges begins where the
+        // next file does.
         let number = self.files.partition_point(|file| file.before <= index) - 1;
-        let (file, path) = (&self.files[number], &self.reader.files()[number]);
+        let file = &self.files[number];
+        let path = &self.reader.files()[number];
         let size = std::fs::metadata(path).map_err(|error| failure(path, 0, error))?.len();
         if size != file.size {
             return Err(DataError::Changed { file: path.display().to_string(), was: file.size, is: size });
@@ -210,7 +221,7 @@ fn fingerprint(reader: &DataReader, files: &[File], target_bytes: u64) -> Result
     Ok(xxh3_128(&told))
 }
 
-/// In words, for whoever must find out why two workers do not cut alike.
+/// The files and ranges as text, to help find out why two workers have different fingerprints.
 impl fmt::Display for Cuts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bytes: u64 = self.files.iter().map(|file| file.size).sum();

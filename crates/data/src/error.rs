@@ -1,4 +1,5 @@
-//! Why data could not be read, by what the caller can do about it.
+//! [`DataError`]: why data could not be read. There is one variant for each thing that the caller
+//! can do about it.
 
 use crate::{ColumnError, RowFault};
 use std::io;
@@ -6,100 +7,100 @@ use std::io;
 /// Why data could not be read. Every message says which file, where in it, and what is wrong.
 #[derive(Debug, thiserror::Error)]
 pub enum DataError {
-    /// The name of the files is no pattern. Change it.
-    #[error("`{pattern}` is no pattern of files: {reason}")]
+    /// The pattern for file names is not valid. Change it.
+    #[error("`{pattern}` is not a valid file pattern: {reason}")]
     Pattern {
-        /// As given.
+        /// The pattern, as given.
         pattern: String,
-        /// In words.
+        /// Why it is not valid, in words.
         reason: String,
     },
-    /// No file has that name. Change it, or put the file there.
+    /// No file has that name or matches the pattern. Change it, or put the file there.
     #[error("there is no file `{pattern}`")]
     NoFile {
-        /// As given.
+        /// The pattern, as given.
         pattern: String,
     },
     /// A setting makes no sense. Change it.
     #[error("{problem}")]
     Setting {
-        /// In words.
+        /// What is wrong, in words.
         problem: String,
     },
-    /// The file is there and cannot be opened or read.
+    /// The file is there, but cannot be opened or read.
     #[error("{file}: cannot be read at byte {offset}: {error}")]
     Read {
-        /// Its name.
+        /// The file's name.
         file: String,
-        /// Where in the file, compressed as it is.
+        /// How many bytes of the file, as it is stored, were read before.
         offset: u64,
-        /// What the system or the decoder said.
+        /// The error of the system or the decoder.
         error: io::Error,
     },
-    /// A compressed file ends in the middle. Get the whole of it.
-    #[error("{file}: is cut off: its {packing} data goes on after its last byte, {offset}")]
+    /// A compressed file is truncated. Get the whole file.
+    #[error("{file}: is truncated: its {packing} data is incomplete after {offset} bytes; get the whole file")]
     Truncated {
-        /// Its name.
+        /// The file's name.
         file: String,
-        /// How it is compressed.
+        /// How it is compressed: `gzip` or `zstd`.
         packing: &'static str,
-        /// How long it is.
+        /// How many bytes it has.
         offset: u64,
     },
-    /// The file is of another kind than the format that was asked for.
+    /// The file does not have the format that it is read as.
     #[error("{file}: {problem}")]
     Kind {
-        /// Its name.
+        /// The file's name.
         file: String,
-        /// In words.
+        /// What is wrong, in words.
         problem: String,
     },
-    /// The file's columns are not those that were asked for.
+    /// The file's columns do not fit the column rules.
     #[error("{file}: {error}")]
     Columns {
-        /// Its name.
+        /// The file's name.
         file: String,
-        /// What is missing.
+        /// What is wrong with them.
         error: ColumnError,
     },
-    /// A line (of Parquet, a row) is malformed, and no more of those may be skipped. Mend it, or
-    /// allow more.
+    /// A line (in Parquet, a row) is malformed, and no more malformed lines may be skipped. Correct
+    /// it, or allow more.
     #[error("{file}:{line}:{}: {fault}{}", fault.column, after(*skipped))]
     Malformed {
-        /// Its name.
+        /// The file's name.
         file: String,
-        /// From 1.
+        /// The line's number, from 1.
         line: u64,
-        /// What is wrong with it; its column counts bytes (of Parquet, columns) from 1.
+        /// What is wrong with it. The fault's column counts bytes (in Parquet, columns) from 1.
         fault: RowFault,
-        /// How many were skipped before it.
+        /// How many malformed lines were skipped before it.
         skipped: u64,
     },
-    /// A file is not what it was when it was cut into ranges: their rows are no longer those that
-    /// others read. Start anew.
+    /// A file has changed since it was cut into ranges, so the ranges no longer have the rows that
+    /// other workers read. Start the run again.
     #[error("{file}: has changed: it had {was} bytes when the run began and has {is}; start the run again")]
     Changed {
-        /// Its name.
+        /// The file's name.
         file: String,
-        /// How long it was.
+        /// How many bytes it had.
         was: u64,
-        /// How long it is.
+        /// How many bytes it has.
         is: u64,
     },
-    /// Text that was made from data cannot be written.
+    /// Text that was converted from data cannot be written.
     #[error("cannot write: {error}")]
     Write {
-        /// What the system said.
+        /// The error of the system.
         error: io::Error,
     },
-    /// The thread that reads is gone without a word, which is a fault of this library.
-    #[error("the thread that reads data has stopped: {problem}")]
+    /// The thread that reads could not be started, or it panicked, which is a bug of this library.
+    #[error("the thread that reads data stopped: {problem}")]
     Stopped {
-        /// In words.
+        /// What is wrong, in words.
         problem: String,
     },
 }
 
 fn after(skipped: u64) -> String {
-    if skipped == 0 { String::new() } else { format!(" (after {skipped} bad lines that were skipped)") }
+    if skipped == 0 { String::new() } else { format!(" (after {skipped} skipped malformed lines)") }
 }

@@ -1,24 +1,25 @@
-//! What is wrong with a line: where in it, what should stand there, and what does.
+//! [`RowFault`]: what is wrong with a line. It says where in the line, what was expected there, and
+//! what was found.
 
 use std::borrow::Cow;
 use std::fmt;
 
-/// How much of what was found is shown.
+/// At most so many bytes of the text that was found are shown.
 const SHOWN_BYTES: usize = 40;
 
-/// A line that is no row.
+/// What is wrong with a line that is malformed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RowFault {
-    /// Counted in bytes, from 1.
+    /// Where in the line, counted in bytes from 1.
     pub column: u64,
-    /// In words.
+    /// What was expected there, in words.
     pub expected: Cow<'static, str>,
-    /// In words, or quoted from the line.
+    /// What was found there: in words, or quoted from the line.
     pub found: String,
 }
 
 impl RowFault {
-    /// At `at` stands something else: what is shown of it goes to the next blank.
+    /// The fault that the word at `at` is not what was expected. A word ends at the next blank.
     #[cold]
     pub(crate) fn word(line: &[u8], at: usize, expected: impl Into<Cow<'static, str>>) -> Self {
         let rest = line.get(at..).unwrap_or_default();
@@ -26,7 +27,7 @@ impl RowFault {
         Self::text(&rest[..length], at, expected)
     }
 
-    /// At `at` stands `text` and should not.
+    /// The fault that `text`, at `at`, is not what was expected.
     #[cold]
     pub(crate) fn text(text: &[u8], at: usize, expected: impl Into<Cow<'static, str>>) -> Self {
         let found = match text {

@@ -1,4 +1,5 @@
-//! The formats of text: each reads one line and adds one row.
+//! The formats of input files, and the parsers of the text formats: each parses one line and adds
+//! one row.
 
 mod columns;
 mod criteo;
@@ -14,11 +15,11 @@ pub use csv::{Csv, CsvHeader};
 use crate::number::number;
 use crate::{FeatureHash, Labels, Minibatch, RowFault};
 
-/// Keys from here on are no features': programs use them for what they learn besides, such as a
-/// constant term.
+/// Keys from here on are reserved: programs use them for weights that belong to no feature, such as
+/// a constant term.
 pub const RESERVED: u64 = u64::MAX - 1;
 
-/// How files are to be read.
+/// The format of input files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Format {
     /// `label index:value …`
@@ -27,13 +28,13 @@ pub enum Format {
     LibFfm,
     /// `label importance 'tag |namespace name:value …`
     VowpalWabbit,
-    /// A label, 13 whole numbers and 26 categories, with tabs between them.
+    /// A label, 13 whole numbers and 26 categories, separated by tabs.
     Criteo,
-    /// Cells in columns that have names.
+    /// Cells in named columns.
     Csv(Csv),
-    /// Columns that have names and types.
+    /// Columns with names and types.
     Parquet(ColumnRules),
-    /// Images of bytes, with their labels in a file beside them.
+    /// Images whose pixels are bytes, with their labels in a file beside them.
     Idx,
 }
 
@@ -63,39 +64,39 @@ enum Kind {
 }
 
 impl TextParser {
-    /// Of LibSVM text.
+    /// A parser of LibSVM text.
     #[must_use]
     pub fn libsvm(labels: Labels) -> Self {
         Self(Kind::LibSvm(libsvm::LibSvm { labels }))
     }
 
-    /// Of libffm text.
+    /// A parser of libffm text.
     #[must_use]
     pub fn libffm(labels: Labels) -> Self {
         Self(Kind::LibFfm(libffm::LibFfm { labels }))
     }
 
-    /// Of Vowpal Wabbit text.
+    /// A parser of Vowpal Wabbit text.
     #[must_use]
     pub fn vowpal_wabbit(labels: Labels, hash: FeatureHash) -> Self {
         Self(Kind::VowpalWabbit(vowpal::VowpalWabbit { labels, hash }))
     }
 
-    /// Of Criteo's tab-separated lines.
+    /// A parser of Criteo's tab-separated lines.
     #[must_use]
     pub fn criteo(labels: Labels, hash: FeatureHash) -> Self {
         Self(Kind::Criteo(Box::new(criteo::Criteo::new(labels, hash))))
     }
 
-    /// Of CSV. `head` is the beginning of the file, whole lines, from which come the heading, where
-    /// it has one, and the kinds of columns that are to be guessed.
+    /// A parser of CSV. `head` is the beginning of the file, in whole lines. It gives the heading,
+    /// if the file has one, and is used to guess which columns are numeric.
     pub fn csv(csv: &Csv, labels: Labels, hash: FeatureHash, head: &[u8]) -> Result<Self, ColumnError> {
         Ok(Self(Kind::Csv(csv::CsvLines::new(csv, labels, hash, head)?)))
     }
 
-    /// Adds the row that `line` spells, which has no line end but may have a carriage return. A
-    /// line may be no row: empty, or a comment where the format has them. After a fault the rows
-    /// are as before.
+    /// Adds the row that `line` describes. `line` has no line end, but may end in a carriage
+    /// return. An empty line, or a comment if the format has them, adds no row. After a fault
+    /// `rows` is as before.
     pub fn line(&mut self, line: &[u8], rows: &mut Minibatch) -> Result<(), RowFault> {
         let line = without_return(line);
         let done = match &mut self.0 {
@@ -108,7 +109,7 @@ impl TextParser {
         done.inspect_err(|_| rows.abandon_row())
     }
 
-    /// The columns, where the format has them.
+    /// The columns, if the format has them.
     pub(crate) fn columns(&self) -> Option<&ColumnRoles> {
         match &self.0 {
             Kind::Csv(format) => Some(format.columns()),
@@ -116,7 +117,7 @@ impl TextParser {
         }
     }
 
-    /// Whether the first line of a file is a heading and no row.
+    /// Whether the first line of a file is a heading, rather than a row.
     pub(crate) fn is_heading(&self, line: &[u8]) -> Result<bool, RowFault> {
         match &self.0 {
             Kind::Csv(format) => format.is_heading(without_return(line)),
@@ -129,13 +130,13 @@ fn without_return(line: &[u8]) -> &[u8] {
     line.strip_suffix(b"\r").unwrap_or(line)
 }
 
-/// What stands between the words of a line.
+/// Whether a byte separates the words of a line.
 #[inline(always)]
 fn is_blank(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t')
 }
 
-/// The first place from `at` on that is no blank.
+/// The first place from `at` on that is not a blank.
 #[inline(always)]
 fn skip_blanks(line: &[u8], mut at: usize) -> usize {
     while line.get(at).copied().is_some_and(is_blank) {
@@ -144,9 +145,9 @@ fn skip_blanks(line: &[u8], mut at: usize) -> usize {
     at
 }
 
-/// A row of words: the label, then what `feature` adds for each word, which it is given the place
-/// of and returns the end of. A word that starts with `#` ends the line; one without words is no
-/// row.
+/// Adds a row of words: the label, then what `feature` adds for each word. `feature` gets the place
+/// of a word and returns where it ends. A word that starts with `#` ends the line; a line without
+/// words adds no row.
 #[inline(always)]
 fn row_of_words(
     line: &[u8],
@@ -172,7 +173,7 @@ fn row_of_words(
 fn leading_label(line: &[u8], at: usize, labels: Labels) -> Result<(f32, usize), RowFault> {
     if labels == Labels::Ignored {
         let word = line[at..].split(|&byte| is_blank(byte)).next().unwrap_or_default();
-        // A first word that can only be a feature is one.
+        // A first word with a colon is a feature, not a label.
         return Ok((0.0, if word.contains(&b':') { at } else { at + word.len() }));
     }
     match number(line, at, is_blank).map(|(number, end)| (labels.read(number), end)) {
@@ -190,12 +191,12 @@ pub(crate) fn end_row(rows: &mut Minibatch, labels: Labels, label: f32) {
 
 #[cfg(test)]
 pub(crate) mod testing {
-    //! A table of lines: what each becomes, in words.
+    //! Checks a table of lines: what row each becomes, as text.
 
     use crate::{Minibatch, TextParser};
     use std::fmt::Write;
 
-    /// `label*importance field:key:value …`, or the column and the fault.
+    /// Parses a line. Returns `label*importance field:key:value …`, or the column and the fault.
     pub fn read(parser: &mut TextParser, line: &str) -> String {
         let mut rows = Minibatch::new();
         if let Err(fault) = parser.line(line.as_bytes(), &mut rows) {
@@ -221,7 +222,7 @@ pub(crate) mod testing {
         text
     }
 
-    /// Checks a row of the table after another.
+    /// Checks that each line of the table becomes the text beside it.
     pub fn check(parser: &mut TextParser, table: &[(&str, &str)]) {
         for (line, expected) in table {
             assert_eq!(read(parser, line), *expected, "{line:?}");

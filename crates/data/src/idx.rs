@@ -1,5 +1,6 @@
-//! IDX images (MNIST and its like): a row an image, a feature each pixel that is not black, its
-//! value from 0 to 1. Labels stand in a file of their own, found by its name.
+//! Reads IDX images (MNIST and the like). An image is a row; a pixel that is not black is a
+//! feature, with its number as the key and a value from 0 to 1. Labels are in a file of their own,
+//! found by its name.
 
 use crate::bad_rows::BadRows;
 use crate::cuts::Layout;
@@ -12,9 +13,9 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The largest image that is read, in pixels.
+/// Pixels of the largest image that is accepted.
 const MOST_PIXELS: u64 = 1 << 24;
-/// IDX says what its numbers are; these are bytes.
+/// The type code, in an IDX header, of files whose numbers are bytes. No other type is accepted.
 const BYTES: u8 = 0x08;
 
 /// One pass over some files.
@@ -26,7 +27,7 @@ pub struct IdxPass {
     /// The number of the file to be opened next.
     next_file: usize,
     open: Option<Images>,
-    /// Bytes of the files that are behind us.
+    /// Bytes of the files that have been read to their end.
     bytes_before: u64,
 }
 
@@ -35,7 +36,7 @@ impl IdxPass {
         Self { files, labels, part, bad, next_file: 0, open: None, bytes_before: 0 }
     }
 
-    /// How much of the files has been read.
+    /// How many bytes of the files have been read.
     pub fn position(&mut self) -> u64 {
         self.bytes_before + self.open.as_mut().map_or(0, |open| open.images.input.position())
     }
@@ -44,7 +45,7 @@ impl IdxPass {
         self.bad.skipped()
     }
 
-    /// Adds rows until there are `limit`, or until there are no more.
+    /// Adds rows to `rows` until it has `limit`, or until the files have no more.
     pub fn fill(&mut self, rows: &mut Minibatch, limit: usize) -> Result<(), DataError> {
         while rows.rows() < limit {
             let images = match &mut self.open {
@@ -67,21 +68,21 @@ impl IdxPass {
     }
 }
 
-/// Looks at the heads of a file and of the one with its labels.
+/// Checks the header of a file of images, and of its label file unless labels are ignored.
 pub fn check(path: &Path, labels: Labels) -> Result<(), DataError> {
     Images::open(path, 0, labels).map(drop)
 }
 
-/// What a file of IDX images and the one with their labels hold.
+/// The sizes that a file of IDX images and its label file need of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImageShape {
-    /// Of an image.
+    /// Pixels of an image.
     pub pixels: u64,
-    /// The labels are bytes; none is greater.
+    /// The largest label; labels are bytes.
     pub largest_label: u8,
 }
 
-/// Looks at a file of images, and through their labels.
+/// Reads the header of a file of images, and all labels of its label file.
 pub fn image_shape(path: &Path) -> Result<ImageShape, DataError> {
     let images = Items::open(path)?;
     let mut labels = open_labels(path, images.count)?;
@@ -94,15 +95,15 @@ pub fn image_shape(path: &Path) -> Result<ImageShape, DataError> {
     Ok(ImageShape { pixels: images.item_bytes, largest_label })
 }
 
-/// A file of images, and the one with their labels.
+/// A file of images, open, and its label file.
 struct Images {
     images: Items,
     labels: Option<Items>,
     kind: Labels,
     number: usize,
-    /// The next image.
+    /// The number of the next image.
     row: u64,
-    /// Images that are ours.
+    /// The run of images to read that `row` is in, or was in last.
     ours: Range<u64>,
     pixels: Vec<u8>,
 }
@@ -118,7 +119,7 @@ impl Images {
         Ok(Self { images, labels, kind, number, row: 0, ours: 0..0, pixels })
     }
 
-    /// Adds rows until there are `limit`; false when the file has no more.
+    /// Adds rows to `rows` until it has `limit`. Returns false when the file has no more.
     fn fill(
         &mut self,
         rows: &mut Minibatch,
@@ -159,7 +160,7 @@ impl Images {
     }
 }
 
-/// Where a file of images can be cut.
+/// Where a file of images can be cut into ranges.
 pub fn layout(path: &Path) -> Result<Layout, DataError> {
     let Items { mut input, count, item_bytes, .. } = Items::open(path)?;
     Ok(match input.can_leap() {
@@ -168,41 +169,43 @@ pub fn layout(path: &Path) -> Result<Layout, DataError> {
     })
 }
 
-/// How long the file with the labels of a file of images is.
+/// The length in bytes of the label file of a file of images.
 pub fn bytes_of_labels(path: &Path) -> Result<u64, DataError> {
     let images = Items::open(path)?;
     Ok(open_labels(path, images.count)?.input.size())
 }
 
-/// Where the labels of a file of images are: its name with `labels` for `images` and `idx1` for
-/// `idx3`.
+/// Opens the label file of a file of images, which must have `count` labels. Its name is that of
+/// the images, with `labels` for `images` and `idx1` for `idx3`.
 fn open_labels(images: &Path, count: u64) -> Result<Items, DataError> {
     let wrong = |problem: String| DataError::Kind { file: images.display().to_string(), problem };
     let name = images.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let other = name.replace("images", "labels").replace("idx3", "idx1");
     if other == name {
-        return Err(wrong(format!("has no labels: `{name}` would have to say `images`, for its labels to be found")));
+        return Err(wrong(format!(
+            "has no label file: its name needs `images` or `idx3`, which label files replace by `labels` or `idx1`"
+        )));
     }
     let path = images.with_file_name(&other);
     if !path.is_file() {
-        return Err(wrong(format!("has its labels in `{other}`, and that is not beside it")));
+        return Err(wrong(format!("needs its labels in `{other}`, which is not in the same folder")));
     }
     let labels = Items::open(&path)?;
     match labels {
         Items { item_bytes: 1, .. } if labels.count == count => Ok(labels),
         Items { item_bytes: 1, .. } => {
-            Err(wrong(format!("has {count} images, and `{other}` has {} labels", labels.count)))
+            Err(wrong(format!("has {count} images, but `{other}` has {} labels", labels.count)))
         }
-        _ => Err(wrong(format!("has its labels in `{other}`, and those are no single bytes"))),
+        _ => Err(wrong(format!("needs its labels in `{other}`, but the items of that file are not single bytes"))),
     }
 }
 
-/// A file of so many items of so many bytes each.
+/// An IDX file, open: `count` items of `item_bytes` each.
 struct Items {
     input: InputFile,
     count: u64,
     item_bytes: u64,
-    /// Items that are behind us.
+    /// Items that have been read or skipped.
     past: u64,
 }
 
@@ -212,16 +215,18 @@ impl Items {
         let mut input = InputFile::open(path)?;
         let mut magic = [0; 4];
         if read_up_to(&mut input, &mut magic)? < 4 || magic[..2] != [0, 0] {
-            return Err(wrong("is no IDX file: those begin with two zero bytes".to_owned()));
+            return Err(wrong("is not an IDX file: an IDX file begins with two zero bytes".to_owned()));
         }
         let [_, _, kind, dimensions] = magic;
         if kind != BYTES || dimensions == 0 {
-            let problem = format!("is IDX of type 0x{kind:02X} in {dimensions} dimensions; bytes (0x08) are read");
+            let problem = format!(
+                "is an IDX file of type 0x{kind:02X} in {dimensions} dimensions; only bytes (type 0x08) can be read"
+            );
             return Err(wrong(problem));
         }
         let mut sizes = vec![0; usize::from(dimensions) * 4];
         if read_up_to(&mut input, &mut sizes)? < sizes.len() {
-            return Err(wrong("is cut off within its head".to_owned()));
+            return Err(wrong("is truncated within its header".to_owned()));
         }
         let mut sizes =
             sizes.chunks_exact(4).map(|size| u64::from(u32::from_be_bytes([size[0], size[1], size[2], size[3]])));
@@ -230,21 +235,27 @@ impl Items {
             sizes.try_fold(1u64, |bytes, size| bytes.checked_mul(size).filter(|bytes| *bytes <= MOST_PIXELS));
         let item_bytes = item_bytes.filter(|bytes| *bytes > 0);
         let item_bytes =
-            item_bytes.ok_or_else(|| wrong(format!("has images of none or more than {MOST_PIXELS} pixels")))?;
+            item_bytes.ok_or_else(|| wrong(format!("has images of 0 or of more than {MOST_PIXELS} pixels")))?;
         let bytes = 4 + u64::from(dimensions) * 4 + count * item_bytes;
-        // What is compressed shows its length only when it has been read.
+        // The length of compressed data is known only after reading it.
         if input.can_leap() && input.size() < bytes {
-            let problem =
-                format!("is cut off: it says {count} items, which take {bytes} bytes, and has {}", input.size());
+            let problem = format!(
+                "is truncated: its header says {count} items, which take {bytes} bytes, but it has {}",
+                input.size()
+            );
             return Err(wrong(problem));
         }
         Ok(Self { input, count, item_bytes, past: 0 })
     }
 
-    /// Fills `item` with the next one.
+    /// Reads the next item into `item`.
     fn read(&mut self, item: &mut [u8]) -> Result<(), DataError> {
         if read_up_to(&mut self.input, item)? < item.len() {
-            let problem = format!("is cut off: it says {} items and ends within number {}", self.count, self.past + 1);
+            let problem = format!(
+                "is truncated: its header says {} items, but it ends within item {}",
+                self.count,
+                self.past + 1
+            );
             return Err(DataError::Kind { file: self.input.path().display().to_string(), problem });
         }
         self.past += 1;
@@ -261,7 +272,7 @@ impl Items {
     }
 }
 
-/// Reads until `into` is full or the file is over, and says how much that was.
+/// Reads until `into` is full or the file ends. Returns how many bytes that was.
 fn read_up_to(input: &mut InputFile, into: &mut [u8]) -> Result<usize, DataError> {
     let mut filled = 0;
     while filled < into.len() {
@@ -280,7 +291,7 @@ mod tests {
     use crate::{DataReader, Format, ReaderSettings};
     use std::io::Write;
 
-    /// Images of 2 × 2 pixels, number i of them i in its first pixel and 255 in its last.
+    /// A file of images of 2 × 2 pixels: image i has i in its first pixel and 255 in its last.
     fn images(count: u8) -> Vec<u8> {
         let head = [&[0, 0, 8, 3][..], &[0, 0, 0, count], &[0, 0, 0, 2], &[0, 0, 0, 2]].concat();
         (0..count).fold(head, |file, image| [&file[..], &[image, 0, 0, 255]].concat())
@@ -311,9 +322,10 @@ mod tests {
     const CLASSES: Labels = Labels::Classes { first: 0, count: 10 };
 
     #[test]
-    fn images_become_rows_plain_or_packed() {
+    fn images_become_rows_from_plain_and_compressed_files() {
         let folder = Folder::new("idx");
-        let (plain, gz) = (folder.path("some-images-idx3-ubyte"), folder.path("more-images-idx3-ubyte.gz"));
+        let plain = folder.path("some-images-idx3-ubyte");
+        let gz = folder.path("more-images-idx3-ubyte.gz");
         for (path, pack) in [(&plain, false), (&gz, true)] {
             let put = |bytes: Vec<u8>| if pack { packed(&bytes) } else { bytes };
             std::fs::write(path, put(images(2))).unwrap();
@@ -327,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn every_image_is_one_workers() {
+    fn every_image_goes_to_exactly_one_worker() {
         let folder = Folder::new("idx-shares");
         let path = folder.path("images-idx3-ubyte");
         let head = [&[0, 0, 8, 2][..], &2000u32.to_be_bytes(), &2u32.to_be_bytes()].concat();
@@ -348,18 +360,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_such_file_is_refused_in_words() {
+    fn malformed_image_and_label_files_are_refused_with_the_cause() {
         let folder = Folder::new("idx-bad");
         let path = folder.path("a-images-idx3-ubyte");
         let cases: [(Vec<u8>, Vec<u8>, &str); 9] = [
-            (b"P6 28 28".to_vec(), labels(&[]), "is no IDX file"),
-            (vec![], labels(&[]), "is no IDX file"),
+            (b"P6 28 28".to_vec(), labels(&[]), "is not an IDX file"),
+            (vec![], labels(&[]), "is not an IDX file"),
             (vec![0, 0, 13, 3], labels(&[]), "of type 0x0D"),
-            (vec![0, 0, 8, 3, 0, 0], labels(&[]), "is cut off within its head"),
-            ([&[0, 0, 8, 3][..], &[255; 12]].concat(), labels(&[]), "has images of none or more than"),
-            (images(3)[..25].to_vec(), labels(&[1, 2, 3]), "says 3 items, which take 28 bytes, and has 25"),
-            (packed(&images(3)[..25]), labels(&[1, 2, 3]), "says 3 items and ends within number 3"),
-            (images(3), labels(&[1, 2]), "has 3 images, and `a-labels-idx1-ubyte` has 2 labels"),
+            (vec![0, 0, 8, 3, 0, 0], labels(&[]), "is truncated within its header"),
+            ([&[0, 0, 8, 3][..], &[255; 12]].concat(), labels(&[]), "has images of 0 or of more than"),
+            (images(3)[..25].to_vec(), labels(&[1, 2, 3]), "says 3 items, which take 28 bytes, but it has 25"),
+            (packed(&images(3)[..25]), labels(&[1, 2, 3]), "says 3 items, but it ends within item 3"),
+            (images(3), labels(&[1, 2]), "has 3 images, but `a-labels-idx1-ubyte` has 2 labels"),
             (images(3), labels(&[1, 2, 10]), "a-labels-idx1-ubyte:3:1: expected a class from 0 to 9, found `10`"),
         ];
         for (images, labels, expected) in cases {
@@ -370,10 +382,13 @@ mod tests {
         }
         std::fs::remove_file(folder.path("a-labels-idx1-ubyte")).unwrap();
         let error = read(&path, CLASSES).unwrap_err().to_string();
-        assert!(error.contains("has its labels in `a-labels-idx1-ubyte`, and that is not beside it"), "{error}");
+        assert!(
+            error.contains("needs its labels in `a-labels-idx1-ubyte`, which is not in the same folder"),
+            "{error}"
+        );
         let half = packed(&images(200));
         std::fs::write(&path, &half[..half.len() / 2]).unwrap();
         let error = read(&path, Labels::Ignored).unwrap_err().to_string();
-        assert!(error.contains("is cut off: its gzip data goes on after its last byte"), "{error}");
+        assert!(error.contains("is truncated: its gzip data is incomplete"), "{error}");
     }
 }

@@ -1,5 +1,5 @@
-//! One file as a stream of bytes, decompressed if need be: what it is, its first bytes say, not its
-//! name.
+//! One input file as a stream of bytes, decompressed if it is gzip or Zstandard. The file's first
+//! bytes decide which, not its name. Also finds the files that names and patterns stand for.
 
 use crate::DataError;
 use flate2::bufread::MultiGzDecoder;
@@ -7,13 +7,15 @@ use std::fs::File;
 use std::io::{self, BufReader, ErrorKind, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-/// How much of a compressed file is read at a time.
+/// Bytes of a compressed file that are read at a time.
 const PACKED_BYTES: usize = 64 * 1024;
 
 const GZIP: &[u8] = &[0x1F, 0x8B];
 const ZSTD: &[u8] = &[0x28, 0xB5, 0x2F, 0xFD];
-/// Zstandard's skippable frames, which some writers begin with: 0x50 to 0x5F, then these.
+/// The end of the magic number of a Zstandard skippable frame, which some writers begin with. The
+/// first byte is 0x50 to 0x5F.
 const ZSTD_SKIPPABLE: &[u8] = &[0x2A, 0x4D, 0x18];
+/// The first bytes of a Parquet file.
 pub const PARQUET: &[u8] = b"PAR1";
 
 /// A file that is read from front to back.
@@ -43,7 +45,7 @@ impl InputFile {
             let decoder = zstd::Decoder::with_buffer(BufReader::with_capacity(PACKED_BYTES, file)).map_err(failed)?;
             Bytes::Zstd(Box::new(decoder))
         } else if start == PARQUET {
-            let problem = "is a Parquet file, and is to be read as text".to_owned();
+            let problem = "is a Parquet file, but is opened as another format; read it as Parquet".to_owned();
             return Err(DataError::Kind { file: path.display().to_string(), problem });
         } else {
             Bytes::Plain { file, position: 0 }
@@ -55,23 +57,23 @@ impl InputFile {
         &self.path
     }
 
-    /// How long the file is, compressed as it is.
+    /// The file's length in bytes, as it is stored (compressed, if it is).
     pub fn size(&self) -> u64 {
         self.size
     }
 
-    /// How much of the file has been read, compressed as it is.
+    /// How many bytes of the file have been read, as they are stored.
     pub fn position(&mut self) -> u64 {
         let read = |reader: &mut BufReader<File>| reader.stream_position().unwrap_or_default();
         match &mut self.bytes {
-            // It may have leapt past the end.
+            // `leap` may have gone past the end.
             Bytes::Plain { position, .. } => self.size.min(*position),
             Bytes::Gzip(decoder) => read(decoder.get_mut()),
             Bytes::Zstd(decoder) => read(decoder.get_mut()),
         }
     }
 
-    /// The next bytes; none at the end.
+    /// Reads the next bytes, and returns how many; 0 at the end.
     pub fn read(&mut self, into: &mut [u8]) -> Result<usize, DataError> {
         let result = loop {
             let result = match &mut self.bytes {
@@ -99,12 +101,13 @@ impl InputFile {
         })
     }
 
-    /// Whether bytes can be passed over unread.
+    /// Whether [`leap`](Self::leap) works: only in files that are not compressed.
     pub fn can_leap(&self) -> bool {
         matches!(self.bytes, Bytes::Plain { .. })
     }
 
-    /// Goes on `count` bytes later, in a file that can be leapt in.
+    /// Skips `count` bytes without reading them. Does nothing if [`can_leap`](Self::can_leap) is
+    /// false.
     pub fn leap(&mut self, count: u64) -> Result<(), DataError> {
         if let Bytes::Plain { file, position } = &mut self.bytes {
             let target = position.saturating_add(count);
@@ -114,16 +117,17 @@ impl InputFile {
     }
 }
 
+/// The error for a system call on a file that failed at `offset`.
 pub fn failure(path: &Path, offset: u64, error: io::Error) -> DataError {
     DataError::Read { file: path.display().to_string(), offset, error }
 }
 
-/// The files of these names, in this order; a pattern's files in alphabetical order.
+/// The files of these names and patterns, in this order; a pattern's files in alphabetical order.
 pub fn files(patterns: &[impl AsRef<str>]) -> Result<Vec<PathBuf>, DataError> {
     let mut files = Vec::new();
     for pattern in patterns {
         let pattern = pattern.as_ref();
-        // A name may hold what would be special in a pattern.
+        // A file's name may contain characters that are special in a pattern.
         if Path::new(pattern).is_file() {
             files.push(PathBuf::from(pattern));
             continue;
@@ -137,7 +141,7 @@ pub fn files(patterns: &[impl AsRef<str>]) -> Result<Vec<PathBuf>, DataError> {
             }
         }
         if Path::new(pattern).is_dir() {
-            return Err(wrong(format!("it is a folder; `{}/*` is all its files", pattern.trim_end_matches('/'))));
+            return Err(wrong(format!("it is a folder; `{}/*` names all its files", pattern.trim_end_matches('/'))));
         }
         if files.len() == before {
             return Err(DataError::NoFile { pattern: pattern.to_owned() });
@@ -146,11 +150,12 @@ pub fn files(patterns: &[impl AsRef<str>]) -> Result<Vec<PathBuf>, DataError> {
     Ok(files)
 }
 
-/// The whole of a small text file, such as a list of names; it may be compressed. What is not UTF-8
-/// becomes a mark.
+/// Reads a whole small text file, such as a list of names. It may be compressed. Bytes that are not
+/// UTF-8 become the replacement character.
 pub fn read_text(path: &Path) -> Result<String, DataError> {
     let mut input = InputFile::open(path)?;
-    let (mut text, mut piece) = (Vec::new(), vec![0; PACKED_BYTES]);
+    let mut text = Vec::new();
+    let mut piece = vec![0; PACKED_BYTES];
     loop {
         match input.read(&mut piece)? {
             0 => return Ok(String::from_utf8_lossy(&text).into_owned()),

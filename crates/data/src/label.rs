@@ -1,4 +1,5 @@
-//! What a label means: decided by the program that learns, not by the file.
+//! [`Labels`]: which labels are accepted, and what number each becomes. The program that learns
+//! decides this, not the file.
 
 /// Which labels a file may hold, and what they become.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,12 +15,12 @@ pub enum Labels {
     },
     /// Any finite number, as it is.
     Real,
-    /// Whatever stands where a label would stand is not looked at, and the minibatches have none.
+    /// Labels are not read, and the minibatches have none.
     Ignored,
 }
 
 impl Labels {
-    /// What `label` becomes, or that it does not fit.
+    /// What `label` becomes, or none if it is not accepted.
     pub(crate) fn read(self, label: f32) -> Option<f32> {
         match self {
             Self::Binary if label == 1.0 => Some(1.0),
@@ -34,7 +35,7 @@ impl Labels {
         }
     }
 
-    /// What a label must be, for an error message.
+    /// Which labels are accepted, for an error message.
     pub(crate) fn expected(self) -> String {
         match self {
             Self::Binary => "a label of -1, 0 or 1".to_owned(),
@@ -51,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_label_becomes_what_the_program_asked_for_or_does_not_fit() {
+    fn labels_are_converted_or_rejected_as_the_program_asks() {
         let from_one = Labels::Classes { first: 1, count: 3 };
         for (labels, label, expected) in [
             (Labels::Binary, 1.0, Some(1.0)),

@@ -1,10 +1,12 @@
 //! Readers of training data: files in, minibatches out.
 //!
 //! A [`DataReader`] knows which files to read, in which [`Format`] and with which [`Labels`]. It
-//! gives [`Batches`], which a thread of its own fills while the program learns: [`Minibatch`]es of
-//! labels, keys and values, lent and handed back, so that memory does not grow with the input.
-//! [`Cuts`] are the same files in ranges, to be leased. Names become keys by a [`FeatureHash`].
-//! What a line must look like, and what is refused, stands in docs/formats.md.
+//! gives [`Batches`]: [`Minibatch`]es of labels, keys and values, which a thread of its own fills
+//! while the program learns. Minibatches are lent and handed back, so memory does not grow with the
+//! input. [`Cuts`] divide the same files into ranges, for data leases. A [`FeatureHash`] turns
+//! names into keys.
+//!
+//! For each format, docs/formats.md says what is accepted and what is refused.
 
 mod bad_rows;
 mod bag_of_words;

@@ -1,43 +1,47 @@
-//! A file cut into lines, through a buffer that is as long as the longest line needs, and no longer
-//! than the limit.
+//! Cuts a file into lines. The buffer grows with the longest line, and a line above the limit is
+//! reported instead of read.
 
 use crate::DataError;
 use crate::input::InputFile;
 use std::path::Path;
 
-/// How much is read at a time.
+/// Bytes that are read at a time.
 const READ_BYTES: usize = 256 * 1024;
-/// How much is read at a time to get to the end of a line, where what follows may be leapt over.
+/// Bytes that are read at a time to reach the end of a line past the horizon: what follows it may
+/// be skipped.
 const TAIL_BYTES: usize = 4 * 1024;
 
 /// The lines of a file, one after another.
 pub struct TextLines {
     input: InputFile,
     buffer: Vec<u8>,
-    /// What of the buffer is read and not yet given out.
+    /// `start..end` of the buffer has been read from the file and not been given out yet.
     start: usize,
     end: usize,
+    /// The file has no more bytes.
     ended: bool,
-    /// Where in the text `start` is.
+    /// The place in the text of `buffer[start]`.
     offset: u64,
-    /// Where in the text the line given out last starts.
+    /// The place in the text where the last given line starts.
     last_start: u64,
-    /// How many lines end before `offset`.
+    /// How many lines end before `offset`, if none was skipped.
     ended_lines: u64,
-    /// Lines were leapt over, so `ended_lines` is too small.
+    /// Lines were skipped unread, so `ended_lines` is too small.
     leapt: bool,
-    /// Where in the text reading ahead is of no use: what follows may be leapt over.
+    /// The place in the text from which on reading ahead is useless, because the text may be
+    /// skipped.
     horizon: u64,
+    /// The longest line that is given out.
     limit_bytes: usize,
 }
 
-/// What comes next in a file.
+/// The next thing in a file.
 pub enum Next<'a> {
-    /// A line without its end.
+    /// A line, without its line end.
     Line(&'a [u8]),
-    /// A line longer than the limit; it is past.
+    /// A line longer than the limit, which has been skipped.
     TooLong,
-    /// Nothing.
+    /// The end of the file.
     End,
 }
 
@@ -59,23 +63,23 @@ impl TextLines {
         }
     }
 
-    /// Where in the text the next line starts.
+    /// The place in the text where the next line starts.
     #[inline]
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// Whether the last line is past.
+    /// Whether there are no more lines.
     pub fn is_at_end(&self) -> bool {
         self.ended && self.start == self.end
     }
 
-    /// Says that text from `offset` on may be leapt over.
+    /// Tells it that text from `offset` on may be skipped later.
     pub fn set_horizon(&mut self, offset: u64) {
         self.horizon = offset;
     }
 
-    /// How much of the file has been read.
+    /// How many bytes of the file have been read.
     pub fn position(&mut self) -> u64 {
         self.input.position()
     }
@@ -84,18 +88,19 @@ impl TextLines {
         self.input.path()
     }
 
-    /// The number of the line given out last, from 1.
+    /// The number of the last given line, from 1. Reads the file again if lines were skipped.
     pub fn number_of_last(&self) -> Result<u64, DataError> {
         if !self.leapt {
             return Ok(self.ended_lines);
         }
-        // Only a plain file can be leapt in. It is read again from its start: this is wanted once,
-        // for an error.
+        // Only a plain file has lines that were skipped unread. It is read again from its start to
+        // count them, which happens only once, for an error.
         let mut lines = Self::new(InputFile::open(self.path())?, self.limit_bytes);
         lines.drop_until(self.last_start)?;
         Ok(lines.ended_lines + 1)
     }
 
+    /// The next line, a line that is too long, or the end.
     #[inline]
     pub fn next(&mut self) -> Result<Next<'_>, DataError> {
         let mut searched = 0;
@@ -119,7 +124,7 @@ impl TextLines {
         }
     }
 
-    /// Gives out `length` bytes and drops the line end after them.
+    /// Gives out `length` bytes, and drops the `line_end` bytes after them.
     #[inline]
     fn give(&mut self, length: usize, line_end: usize) -> Next<'_> {
         let from = self.start;
@@ -130,7 +135,7 @@ impl TextLines {
         if length > self.limit_bytes { Next::TooLong } else { Next::Line(&self.buffer[from..from + length]) }
     }
 
-    /// Makes room and reads once.
+    /// Makes room in the buffer, and reads once.
     fn fill(&mut self) -> Result<(), DataError> {
         self.buffer.copy_within(self.start..self.end, 0);
         self.end -= self.start;
@@ -152,21 +157,24 @@ impl TextLines {
 
     /// Goes to the first line that starts at `offset` or later.
     pub fn skip_to_line_at(&mut self, offset: u64) -> Result<(), DataError> {
-        // The line end before `offset` may be that of the line before.
+        // A line starts at `offset` if the byte before `offset` is a line end.
         let target = offset.saturating_sub(1);
         let waiting = (self.end - self.start) as u64;
         if target > self.offset + waiting && !self.ended {
             let far = target - self.offset - waiting;
             if self.input.can_leap() {
                 self.input.leap(far)?;
-                (self.start, self.end, self.offset, self.leapt) = (0, 0, target, true);
+                self.start = 0;
+                self.end = 0;
+                self.offset = target;
+                self.leapt = true;
             }
         }
         self.drop_until(target)?;
         self.drop_line()
     }
 
-    /// Drops text up to `offset`, and counts its lines.
+    /// Drops the text before `offset`, and counts its lines.
     fn drop_until(&mut self, offset: u64) -> Result<(), DataError> {
         while self.offset < offset {
             if self.start == self.end {
@@ -181,7 +189,7 @@ impl TextLines {
         Ok(())
     }
 
-    /// Drops text up to the next line end, and that.
+    /// Drops the text up to and including the next line end.
     fn drop_line(&mut self) -> Result<(), DataError> {
         loop {
             let waiting = &self.buffer[self.start..self.end];

@@ -1,12 +1,11 @@
-//! Examples in columns: what a learning loop reads from front to back, and what is cleared and
-//! filled again.
+//! A minibatch: examples in columns (labels, offsets, keys, values), which a learning loop reads
+//! from front to back. It is cleared and filled again, to use its memory again.
 
-/// Some examples. Features of row i are `offsets()[i] .. offsets()[i + 1]` of `keys()` and
+/// Some examples. The features of row i are `offsets()[i] .. offsets()[i + 1]` of `keys()` and
 /// `values()`.
 ///
-/// Keys stand as the file has them: in the file's order, and one key may come more than once in a
-/// row (two names may hash to one key). A program that needs each key once adds up the values of
-/// equal keys.
+/// Keys are in the file's order, and one key may come more than once in a row (two names may hash
+/// to one key). A program that needs each key once adds up the values of equal keys.
 ///
 /// ```
 /// use data::Minibatch;
@@ -25,13 +24,13 @@
 #[derive(Clone, Debug, PartialEq)]
 pub struct Minibatch {
     labels: Vec<f32>,
-    /// One a row, or none at all while every importance is 1.
+    /// One for each row, or empty while every importance is 1.
     importances: Vec<f32>,
-    /// One more than there are rows; the first is 0.
+    /// One more than the number of rows; the first is 0.
     offsets: Vec<usize>,
     keys: Vec<u64>,
     values: Vec<f32>,
-    /// One a feature, or none at all.
+    /// One for each feature, or empty.
     fields: Vec<u32>,
     epoch: u32,
 }
@@ -39,20 +38,20 @@ pub struct Minibatch {
 /// One example of a minibatch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MinibatchRow<'a> {
-    /// As [`Labels`](crate::Labels) made it; none where labels are ignored.
+    /// As [`Labels`](crate::Labels) converted it; none if labels are ignored.
     pub label: Option<f32>,
     /// How many ordinary examples this one counts for.
     pub importance: f32,
-    /// One a feature.
+    /// One for each feature.
     pub keys: &'a [u64],
-    /// One a feature.
+    /// One for each feature.
     pub values: &'a [f32],
-    /// One a feature where the format has fields; empty elsewhere.
+    /// One for each feature if the format has fields, else empty.
     pub fields: &'a [u32],
 }
 
 impl Minibatch {
-    /// Without rows.
+    /// A minibatch without rows.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -66,25 +65,25 @@ impl Minibatch {
         }
     }
 
-    /// How many examples there are.
+    /// How many examples it has.
     #[must_use]
     pub fn rows(&self) -> usize {
         self.offsets.len() - 1
     }
 
-    /// How many features all rows have together.
+    /// How many features its rows have together.
     #[must_use]
     pub fn features(&self) -> usize {
         self.offsets[self.rows()]
     }
 
-    /// One a row; empty where labels are ignored.
+    /// One for each row; empty if labels are ignored.
     #[must_use]
     pub fn labels(&self) -> &[f32] {
         &self.labels
     }
 
-    /// One a row, or nothing where every row counts as one example.
+    /// One for each row, or none if every row counts as one example.
     #[must_use]
     pub fn importances(&self) -> Option<&[f32]> {
         (!self.importances.is_empty()).then_some(&self.importances)
@@ -96,25 +95,25 @@ impl Minibatch {
         &self.offsets
     }
 
-    /// One a feature.
+    /// One for each feature.
     #[must_use]
     pub fn keys(&self) -> &[u64] {
         &self.keys
     }
 
-    /// One a feature.
+    /// One for each feature.
     #[must_use]
     pub fn values(&self) -> &[f32] {
         &self.values
     }
 
-    /// One a feature, or nothing where the format has no fields.
+    /// One for each feature, or none if the format has no fields.
     #[must_use]
     pub fn fields(&self) -> Option<&[u32]> {
         (!self.fields.is_empty()).then_some(&self.fields)
     }
 
-    /// The pass over the data that this is of, from 0. All its rows are of that pass.
+    /// The number, from 0, of the pass over the data that all its rows come from.
     #[must_use]
     pub fn epoch(&self) -> u32 {
         self.epoch
@@ -123,7 +122,7 @@ impl Minibatch {
     /// Row `index`.
     ///
     /// # Panics
-    /// If there are not as many rows.
+    /// If there is no such row.
     #[must_use]
     pub fn row(&self, index: usize) -> MinibatchRow<'_> {
         let span = self.offsets[index]..self.offsets[index + 1];
@@ -141,7 +140,7 @@ impl Minibatch {
         (0..self.rows()).map(|index| self.row(index))
     }
 
-    /// Takes all rows out and keeps the memory.
+    /// Removes all rows and keeps the memory.
     pub fn clear(&mut self) {
         self.labels.clear();
         self.importances.clear();
@@ -151,29 +150,30 @@ impl Minibatch {
         self.fields.clear();
     }
 
-    /// Adds a feature to the row that is not ended yet.
+    /// Adds a feature to the current row, which [`end_row`](Self::end_row) will end.
     #[inline]
     pub fn push(&mut self, key: u64, value: f32) {
         self.keys.push(key);
         self.values.push(value);
     }
 
-    /// As [`push`](Self::push), in a field. A minibatch has fields for all its features or for
-    /// none.
+    /// Like [`push`](Self::push), with the feature's field. A minibatch has fields for all its
+    /// features or for none.
     #[inline]
     pub fn push_in_field(&mut self, field: u32, key: u64, value: f32) {
         self.fields.push(field);
         self.push(key, value);
     }
 
-    /// Ends the row: the features pushed since the last one ended are its features.
+    /// Ends the current row: its features are those pushed since the row before it ended.
     #[inline]
     pub fn end_row(&mut self, label: f32) {
         self.labels.push(label);
         self.end_row_without_label();
     }
 
-    /// As [`end_row`](Self::end_row). A minibatch has labels for all its rows or for none.
+    /// Like [`end_row`](Self::end_row), without a label. A minibatch has labels for all its rows or
+    /// for none.
     #[inline]
     pub fn end_row_without_label(&mut self) {
         debug_assert!(self.fields.is_empty() || self.fields.len() == self.keys.len());
@@ -183,7 +183,7 @@ impl Minibatch {
         }
     }
 
-    /// Says how many examples the row ended last counts for.
+    /// Sets how many examples the last ended row counts for.
     pub fn set_importance(&mut self, importance: f32) {
         if self.importances.is_empty() && importance != 1.0 {
             self.importances.resize(self.rows(), 1.0);
@@ -193,7 +193,7 @@ impl Minibatch {
         }
     }
 
-    /// Forgets the features pushed since the last row ended.
+    /// Drops the features of the current row, which has not ended.
     pub(crate) fn abandon_row(&mut self) {
         let features = self.features();
         self.keys.truncate(features);
@@ -229,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn importances_are_kept_from_the_first_row_that_has_another_than_one() {
+    fn importances_are_stored_once_one_differs_from_1() {
         let mut batch = Minibatch::new();
         batch.end_row(0.0);
         batch.set_importance(1.0);
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn an_abandoned_row_leaves_nothing_behind() {
+    fn abandon_row_removes_all_of_the_current_row() {
         let mut batch = Minibatch::new();
         batch.push_in_field(1, 2, 3.0);
         batch.end_row(1.0);
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copied_row_is_the_same_row() {
+    fn copy_row_copies_all_of_a_row() {
         let mut batch = Minibatch::new();
         batch.push_in_field(1, 2, 3.0);
         batch.end_row(1.0);

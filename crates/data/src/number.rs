@@ -1,7 +1,7 @@
-//! Numbers in text, eight bytes at a time where they are short. Results are exactly those of
-//! `str::parse`.
+//! Parses numbers in text: short ones eight bytes at a time, others with `str::parse`. Every result
+//! equals that of `str::parse`, bit for bit.
 
-/// Up to eight bytes of `line` from `at`, the first lowest; zeros past the end.
+/// Up to eight bytes of `line` from `at`, the first one lowest, with zeros past the end.
 #[inline(always)]
 fn eight(line: &[u8], at: usize) -> u64 {
     if let Some(bytes) = line.get(at..).and_then(<[u8]>::first_chunk) {
@@ -9,29 +9,30 @@ fn eight(line: &[u8], at: usize) -> u64 {
     }
     let left = line.len().saturating_sub(at);
     match line.last_chunk() {
-        // The last eight bytes of the line, shifted: what went before falls out, and zeros come in.
+        // The last eight bytes of the line, shifted so that bytes before `at` drop out and zeros
+        // come in.
         Some(bytes) if left > 0 => u64::from_le_bytes(*bytes) >> (8 * (8 - left)),
         Some(_) => 0,
         None => line.iter().skip(at).rev().fold(0, |word, &byte| (word << 8) | u64::from(byte)),
     }
 }
 
-/// How many of the eight bytes, from the lowest, are digits before the first that is none.
+/// How many of the eight bytes, from the lowest, come before the first that is not a digit.
 #[inline(always)]
 fn leading_digits(word: u64) -> u32 {
-    // A digit is 0x30..=0x39. With the 3 taken away, a byte has its high bit set after adding 0x76
-    // if it is above 9; a byte that had it set already is above 9, too. A carry goes upwards only,
-    // past a byte that is no digit.
+    // A digit is 0x30..=0x39. The xor takes the 3 away. After adding 0x76, a byte above 9 has its
+    // high bit set; a byte whose high bit was set before is above 9, too. A carry only goes
+    // upwards, out of a byte that is not a digit.
     let values = word ^ 0x3030_3030_3030_3030;
     let others = (values.wrapping_add(0x7676_7676_7676_7676) | values) & 0x8080_8080_8080_8080;
     others.trailing_zeros() / 8
 }
 
-/// The number that the lowest `count` bytes spell, all of them digits, 1 ≤ `count` ≤ 8.
+/// The number that the lowest `count` bytes spell. They must all be digits, and 1 ≤ `count` ≤ 8.
 #[inline(always)]
 fn spelt(word: u64, count: u32) -> u64 {
-    // Moved up, so that leading zeros fill the eight; then neighbours are joined: digits, pairs,
-    // fours.
+    // The shift puts leading zeros in front. Then neighbours are joined: digits to pairs, pairs to
+    // fours, fours to all eight.
     let digits = (word ^ 0x3030_3030_3030_3030) << (64 - 8 * count);
     let pairs = digits.wrapping_mul(10).wrapping_add(digits >> 8) & 0x00FF_00FF_00FF_00FF;
     let fours = pairs.wrapping_mul(100).wrapping_add(pairs >> 16) & 0x0000_FFFF_0000_FFFF;
@@ -40,8 +41,8 @@ fn spelt(word: u64, count: u32) -> u64 {
 
 const POWERS_OF_TEN: [u64; 9] = [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000];
 
-/// The digits of `line` from `at`, appended to `start` as decimal digits: the number, how many,
-/// whether it fitted.
+/// Appends the digits of `line` from `at` to `start` as decimal digits. Returns the number and how
+/// many digits there were, or none if the number takes more than 64 bits.
 #[inline(always)]
 fn digits(line: &[u8], at: usize, start: u64) -> Option<(u64, usize)> {
     let word = eight(line, at);
@@ -69,11 +70,11 @@ fn digits_slowly(line: &[u8], at: usize, start: u64) -> Option<(u64, usize)> {
     Some((number, count))
 }
 
-/// The unsigned whole number at `at` and where it ends; none if there is no digit, or if it takes
-/// more than 64 bits.
+/// The unsigned whole number at `at` and where it ends. None if there is no digit, or if the number
+/// takes more than 64 bits.
 ///
-/// Digit by digit: in sorted rows one index is nearly always as long as the one before it, so the
-/// processor foresees where it ends, and need not wait to know it.
+/// Reads digit by digit, on purpose. In sorted rows an index is nearly always as long as the one
+/// before it, so the processor predicts its end and need not wait for it.
 #[inline(always)]
 pub fn unsigned(line: &[u8], at: usize) -> Option<(u64, usize)> {
     let mut number = 0;
@@ -89,20 +90,20 @@ pub fn unsigned(line: &[u8], at: usize) -> Option<(u64, usize)> {
     (end > at).then_some((number, end))
 }
 
-/// The largest whole number below which every one is an f64.
+/// Every whole number up to this one is exactly an f64.
 const EXACT: u64 = 1 << 53;
 
-/// The powers of ten that are f64s.
+/// The powers of ten that are exactly f64s.
 const EXACT_POWERS: [f64; 23] = [
     1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20,
     1e21, 1e22,
 ];
 
-/// What two f32 neighbours have halfway between them, seen in the last 29 bits of the f64 there.
+/// The last 29 bits of the f64 that is halfway between two neighbouring f32s.
 const HALFWAY: u64 = 0x1000_0000;
 
-/// A number without exponent, at most 2^53 but for its point, and where it ends. None says nothing
-/// about the text.
+/// A number without exponent, at most 2^53 without its point, and where it ends. None only means
+/// that this function cannot decide; the text may be a number.
 #[inline(always)]
 fn short_decimal(line: &[u8], at: usize) -> Option<(f32, usize)> {
     let sign = line.get(at).copied();
@@ -116,10 +117,10 @@ fn short_decimal(line: &[u8], at: usize) -> Option<(f32, usize)> {
             return None;
         }
         end += 1 + decimals;
-        // Both are exact, so the quotient is the f64 nearest to the number. It lies on the same
-        // side of each halfway point between f32s as the number does, unless it is one itself:
-        // rounding again then gives the nearest f32. With at most 22 decimals no number but 0 is
-        // too small for those points to be where HALFWAY says.
+        // Both are exact, so the quotient is the f64 nearest to the number. It is on the same side
+        // of each halfway point between f32s as the number, unless it is such a point itself. So
+        // rounding again gives the nearest f32. With at most 22 decimals no number but 0 is so
+        // small that halfway points have other last bits than HALFWAY.
         let near = number as f64 / EXACT_POWERS.get(decimals)?;
         if near.to_bits() & (2 * HALFWAY - 1) == HALFWAY {
             return None;
@@ -131,11 +132,11 @@ fn short_decimal(line: &[u8], at: usize) -> Option<(f32, usize)> {
     Some((if sign == Some(b'-') { -size } else { size }, end))
 }
 
-/// The finite number at `at` and where it ends, which is the line's end or a byte that `stops` it;
-/// or, as an error, where the text that is no such number ends.
+/// The finite number at `at` and where it ends: at the line's end, or at a byte for which `stops`
+/// is true. The error is where the text ends that is not such a number.
 #[inline(always)]
 pub fn number(line: &[u8], at: usize, stops: impl Fn(u8) -> bool) -> Result<(f32, usize), usize> {
-    // Most values are a digit.
+    // Most values are one digit.
     if let Some(&first) = line.get(at)
         && first.is_ascii_digit()
         && line.get(at + 1).is_none_or(|&byte| stops(byte))
@@ -178,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn spellings_that_are_easily_read_wrong() {
+    fn finite_reads_difficult_spellings_like_the_standard_library() {
         for text in [
             "",
             "0",
@@ -245,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_numbers_up_to_the_last_that_fits() {
+    fn unsigned_reads_numbers_up_to_64_bits() {
         for (text, expected) in [
             ("", None),
             ("x", None),
@@ -272,17 +273,17 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(20_000))]
 
         #[test]
-        fn decimals_are_exactly_those_of_the_standard_library(text in "[-+]?[0-9]{0,12}(\\.[0-9]{0,22})?") {
+        fn finite_reads_decimals_like_the_standard_library(text in "[-+]?[0-9]{0,12}(\\.[0-9]{0,22})?") {
             prop_assert_eq!(ours(&text), by_the_book(&text));
         }
 
         #[test]
-        fn any_text_of_number_like_bytes_is_read_alike(text in "[-+.eE0-9infa: ]{0,12}") {
+        fn finite_reads_any_number_like_text_like_the_standard_library(text in "[-+.eE0-9infa: ]{0,12}") {
             prop_assert_eq!(ours(&text), by_the_book(&text));
         }
 
         #[test]
-        fn what_is_printed_is_read_back(bits in any::<u32>()) {
+        fn finite_reads_back_every_printed_number(bits in any::<u32>()) {
             let number = f32::from_bits(bits);
             prop_assume!(number.is_finite());
             for text in [format!("{number}"), format!("{number:e}"), format!("{:.17}", f64::from(number))] {
@@ -293,14 +294,14 @@ mod tests {
 
         /// The text of a point halfway between two f32s, and of its neighbours.
         #[test]
-        fn halfway_points_round_as_they_should(mantissa in 0x80_0000u32..0xFF_FFFF, exponent in -20i32..8, nudge in -1i32..=1) {
+        fn finite_rounds_halfway_points_like_the_standard_library(mantissa in 0x80_0000u32..0xFF_FFFF, exponent in -20i32..8, nudge in -1i32..=1) {
             let halfway = (f64::from(mantissa) + 0.5) * 2f64.powi(exponent);
             let text = format!("{}", f64::from_bits(halfway.to_bits().wrapping_add_signed(i64::from(nudge))));
             prop_assert_eq!(ours(&text), by_the_book(&text));
         }
 
         #[test]
-        fn whole_numbers_are_read_back_wherever_they_stand(number in any::<u64>(), before in 0usize..12, after in "[:, ]{0,9}") {
+        fn unsigned_reads_back_numbers_at_any_place(number in any::<u64>(), before in 0usize..12, after in "[:, ]{0,9}") {
             let text = format!("{}{number}{after}", "x".repeat(before));
             let end = text.len() - after.len();
             prop_assert_eq!(unsigned(text.as_bytes(), before), Some((number, end)));

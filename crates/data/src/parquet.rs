@@ -1,5 +1,8 @@
-//! Rows from Parquet files, one file after another: columns are read a chunk at a time and put
-//! together into rows.
+//! Reads Parquet files, one after another: the columns are read a chunk at a time, and put together
+//! into rows.
+//!
+//! A damaged file gives an error or other rows, and never ends the process: a panic of the Parquet
+//! library is caught.
 
 mod column;
 #[cfg(test)]
@@ -21,7 +24,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// How many rows of each column are held at a time.
+/// How many rows of each column are in memory at a time.
 const CHUNK_ROWS: u64 = 1024;
 
 /// One pass over some files.
@@ -35,7 +38,7 @@ pub struct ParquetPass {
     bytes_before: u64,
 }
 
-/// What the rows are to be.
+/// How columns become rows.
 #[derive(Clone, Debug)]
 pub struct Schema {
     pub columns: ColumnRules,
@@ -48,7 +51,7 @@ impl ParquetPass {
         Self { files, schema, part, bad, next_file: 0, open: None, bytes_before: 0 }
     }
 
-    /// How much of the files has been read, roughly.
+    /// About how many bytes of the files have been read.
     pub fn position(&self) -> u64 {
         self.bytes_before + self.open.as_ref().map_or(0, OpenFile::position)
     }
@@ -57,7 +60,7 @@ impl ParquetPass {
         self.bad.skipped()
     }
 
-    /// Adds rows until there are `limit`, or until there are no more.
+    /// Adds rows to `rows` until it has `limit`, or until the files have no more.
     pub fn fill(&mut self, rows: &mut Minibatch, limit: usize) -> Result<(), DataError> {
         while rows.rows() < limit {
             if self.open.is_none() {
@@ -66,7 +69,9 @@ impl ParquetPass {
                 self.next_file += 1;
             }
             let Some(file) = &mut self.open else { return Ok(()) };
-            let (schema, part, bad) = (&self.schema, self.part, &mut self.bad);
+            let schema = &self.schema;
+            let part = self.part;
+            let bad = &mut self.bad;
             let path = file.path.clone();
             if !guarded(&path, || file.fill(rows, limit, schema, part, bad))? {
                 self.bytes_before += file.size;
@@ -77,18 +82,19 @@ impl ParquetPass {
     }
 }
 
-/// Runs code of the Parquet library over a file's bytes: whatever those are, this process goes on.
+/// Runs code of the Parquet library on a file's bytes, and turns a panic into an error: damaged
+/// bytes must not end this process.
 fn guarded<T>(path: &Path, read: impl FnOnce() -> Result<T, DataError>) -> Result<T, DataError> {
     let panicked = |_| unreadable(path, &ParquetError::General("its reader panicked".to_owned()));
     catch_unwind(AssertUnwindSafe(read)).map_err(panicked)?
 }
 
 fn unreadable(path: &Path, error: &ParquetError) -> DataError {
-    let problem = format!("is no Parquet file that can be read: {error}");
+    let problem = format!("is not a readable Parquet file: {error}");
     DataError::Kind { file: path.display().to_string(), problem }
 }
 
-/// Checks that a file is there and has the columns.
+/// Checks that a file is there and has the columns of the schema; returns what each column is.
 pub fn check(path: &Path, schema: &Schema) -> Result<ColumnRoles, DataError> {
     OpenFile::open(path, 0, schema).map(|file| file.columns)
 }
@@ -101,12 +107,13 @@ struct OpenFile {
     columns: ColumnRoles,
     kinds: Vec<ColumnKind>,
     next_group: usize,
-    /// Rows before the next, in this file, and rows that are still to come in this group.
+    /// The number, in this file, of the next row that is read.
     row: u64,
+    /// Rows of the open group that are still to be read.
     left_in_group: u64,
-    /// Those that are no features and no labels are absent.
+    /// The open group's columns. Ignored columns are absent.
     open: Vec<Option<Column>>,
-    /// Rows of the columns' chunks that have not been put together yet.
+    /// Rows of the columns' chunks that are still to be put together.
     chunk_left: u64,
 }
 
@@ -117,7 +124,7 @@ impl OpenFile {
         let mut start = Vec::new();
         (&file).take(4).read_to_end(&mut start).map_err(|error| failure(path, 0, error))?;
         if start != PARQUET {
-            let problem = "is no Parquet file: it does not start with `PAR1`".to_owned();
+            let problem = "is not a Parquet file: it does not start with `PAR1`".to_owned();
             return Err(DataError::Kind { file: path.display().to_string(), problem });
         }
         let reader = guarded(path, || SerializedFileReader::new(file).map_err(|error| unreadable(path, &error)))?;
@@ -149,7 +156,7 @@ impl OpenFile {
         bytes_behind(self.size, self.row, u64::try_from(rows).unwrap_or(0))
     }
 
-    /// Adds rows until there are `limit`; false when the file has no more.
+    /// Adds rows to `rows` until it has `limit`. Returns false when the file has no more.
     fn fill(
         &mut self,
         rows: &mut Minibatch,
@@ -176,8 +183,8 @@ impl OpenFile {
         Ok(true)
     }
 
-    /// Opens the next group that has rows to be read; those before it are not even opened. False if
-    /// there is none.
+    /// Opens the next group that has rows of `part`, and skips the groups before it unopened.
+    /// Returns false if there is none.
     fn next_group(&mut self, part: Selection) -> Result<bool, ParquetError> {
         let Some(ours) = part.next_run(self.number, self.row, BLOCK_ROWS) else { return Ok(false) };
         loop {
@@ -187,7 +194,8 @@ impl OpenFile {
             if after > ours.start {
                 break;
             }
-            (self.row, self.left_in_group) = (after, 0);
+            self.row = after;
+            self.left_in_group = 0;
             self.next_group += 1;
         }
         let group = self.reader.get_row_group(self.next_group)?;
@@ -201,8 +209,8 @@ impl OpenFile {
         Ok(true)
     }
 
-    /// Reads what comes next if it is ours, and leaps over it otherwise. False if nothing to come
-    /// is ours.
+    /// Reads the next rows if they are of `part`, and skips them otherwise. Returns false if no
+    /// further row is of `part`.
     fn next_chunk(&mut self, part: Selection) -> Result<bool, ParquetError> {
         let Some(ours) = part.next_run(self.number, self.row, BLOCK_ROWS) else { return Ok(false) };
         let count = if ours.start > self.row {
@@ -220,7 +228,8 @@ impl OpenFile {
         Ok(true)
     }
 
-    /// Adds the next row of the chunk. Every column goes on by one row, whatever is wrong with it.
+    /// Adds the next row of the chunk. Every column advances by one row, even if a cell is
+    /// malformed.
     fn put_together(&mut self, schema: &Schema, rows: &mut Minibatch) -> Result<(), RowFault> {
         let mut label = None;
         let mut first_fault = None;
@@ -264,7 +273,8 @@ impl OpenFile {
     }
 }
 
-/// About how much of a file of `size` bytes and so many rows is behind row `row`.
+/// About how many bytes of a file come before row `row`, if the file has `size` bytes and `rows`
+/// rows.
 pub fn bytes_behind(size: u64, row: u64, rows: u64) -> u64 {
     (size as f64 * (row as f64 / rows.max(1) as f64).min(1.0)) as u64
 }
@@ -273,7 +283,7 @@ fn rows_of(group: &RowGroupMetaData) -> Result<u64, ParquetError> {
     u64::try_from(group.num_rows()).map_err(|_| ParquetError::General(format!("a group of {} rows", group.num_rows())))
 }
 
-/// The groups of a file's rows: how many rows and how many bytes each has.
+/// The row groups of a file: how many rows and how many bytes each has.
 pub fn groups(path: &Path, schema: &Schema) -> Result<Vec<(u64, u64)>, DataError> {
     let file = OpenFile::open(path, 0, schema)?;
     let group =
@@ -287,7 +297,7 @@ pub fn groups(path: &Path, schema: &Schema) -> Result<Vec<(u64, u64)>, DataError
         .map_err(|error| unreadable(path, &error))
 }
 
-/// Whether each column's type can be what the column is to be.
+/// Checks that each column's type fits its role.
 fn check_kinds(columns: ColumnRoles, kinds: &[ColumnKind]) -> Result<ColumnRoles, ColumnError> {
     for ((name, role), kind) in columns.names.iter().zip(&columns.roles).zip(kinds) {
         let wanted = match role {

@@ -1,4 +1,4 @@
-//! What is to be read, by whom, and how.
+//! [`DataReader`]: which files to read, how, and which part of them is this worker's.
 
 use crate::bad_rows::BadRows;
 use crate::batches::Batches;
@@ -18,35 +18,36 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use types::mix;
 
-/// How long the beginning of a file is that is looked at before reading.
+/// How many bytes at the beginning of a CSV file are read to find its heading and guess its
+/// columns.
 const HEAD_BYTES: usize = 1 << 20;
 
 /// How data is to be read.
 #[derive(Clone, Debug)]
 pub struct ReaderSettings {
-    /// What the files are.
+    /// The format of the files.
     pub format: Format,
-    /// What their labels are.
+    /// Which labels the files have, and what they become.
     pub labels: Labels,
     /// How names become keys.
     pub hash: FeatureHash,
-    /// A minibatch has this many rows, the last of an epoch fewer.
+    /// Rows of a minibatch; the last one of an epoch may have fewer.
     pub minibatch_rows: usize,
-    /// How often everything is read.
+    /// How many times the files are read.
     pub epochs: u32,
-    /// How many malformed lines are skipped in an epoch before the next is an error.
+    /// How many malformed lines are skipped in an epoch; the next one is an error.
     pub skip_bad: u64,
-    /// Whether rows are put in another order, a new one in each epoch.
+    /// Whether rows are shuffled, in a new order in each epoch.
     pub shuffle: Option<Shuffle>,
-    /// Decides which rows are whose, and the order of a shuffle.
+    /// Decides which worker reads which rows, and the order of a shuffle.
     pub seed: u64,
-    /// A longer line is malformed.
+    /// A line with more bytes is malformed.
     pub line_limit_bytes: usize,
 }
 
 impl ReaderSettings {
-    /// One epoch in the files' order, minibatches of 1,000 rows, lines of at most 16 MiB, and
-    /// nothing skipped.
+    /// Settings for one epoch in the files' order: minibatches of 1,000 rows, lines of at most 16
+    /// MiB, and no malformed line skipped.
     #[must_use]
     pub fn new(format: Format, labels: Labels) -> Self {
         Self {
@@ -63,7 +64,7 @@ impl ReaderSettings {
     }
 }
 
-/// Some files and how to read them. It can be read more than once, and by several workers.
+/// Some files and how to read them. They can be read more than once, and by several workers.
 ///
 /// ```
 /// use data::{Format, Labels, DataReader, ReaderSettings};
@@ -89,15 +90,15 @@ pub struct DataReader {
     settings: ReaderSettings,
     rows: Rows,
     part: Selection,
-    /// Which bytes of its one file a range is, for the progress made in it.
+    /// If this reads one range: about which bytes of the file it is, to measure progress.
     span: Range<u64>,
     /// The number of the first epoch.
     first_epoch: u32,
-    /// Which of the orders that come from the seed is a shuffle's.
+    /// Which of the orders that follow from the seed a shuffle uses.
     stream: u64,
 }
 
-/// How rows are made, all settled.
+/// How rows are made, once the columns are settled.
 #[derive(Clone, Debug)]
 enum Rows {
     Text(TextParser),
@@ -106,7 +107,7 @@ enum Rows {
 }
 
 impl DataReader {
-    /// Looks the files up, each named or matched by a pattern (`*`, `**`, `?`, `[a-z]`), and at the
+    /// Finds the files, each given by name or by pattern (`*`, `**`, `?`, `[a-z]`), and reads the
     /// columns of the first.
     pub fn open(patterns: &[impl AsRef<str>], settings: ReaderSettings) -> Result<Self, DataError> {
         for (number, name) in [
@@ -156,22 +157,24 @@ impl DataReader {
         })
     }
 
-    /// The part of worker `rank` of `of`: every row is in exactly one part, the same one for the
-    /// same seed.
+    /// The share of worker `rank` of `of`. Every row is in exactly one share; the same seed gives
+    /// the same shares.
     pub fn for_worker(&self, rank: u32, of: u32) -> Result<Self, DataError> {
         let part = Selection::Dealt(WorkerShare::new(rank, of, self.settings.seed)?);
         Ok(Self { part, stream: rank.into(), ..self.clone() })
     }
 
-    /// One range of one file, once, as epoch `epoch`. Its order, where rows are shuffled, is that
-    /// of `stream`.
+    /// Reads one range of one file, once, as epoch `epoch`. If rows are shuffled, `stream` decides
+    /// their order.
     pub(crate) fn for_range(&self, file: usize, part: Selection, span: Range<u64>, epoch: u32, stream: u64) -> Self {
         let settings = ReaderSettings { epochs: 1, ..self.settings.clone() };
-        let (files, bytes) = (Arc::from([self.files[file].clone()]), span.end - span.start);
+        let files = Arc::from([self.files[file].clone()]);
+        let bytes = span.end - span.start;
         Self { files, bytes, settings, rows: self.rows.clone(), part, span, first_epoch: epoch, stream }
     }
 
-    /// The same rows; in an epoch, so many malformed lines are skipped before the next is an error.
+    /// The same rows; in an epoch, `skip_bad` malformed lines are skipped, and the next one is an
+    /// error.
     ///
     /// ```
     /// use data::{Format, Labels, DataReader, ReaderSettings};
@@ -204,14 +207,14 @@ impl DataReader {
         &self.files
     }
 
-    /// How many bytes the files have, compressed as they are.
+    /// How many bytes the files have, as they are stored.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// What each column is, nothing left to be guessed, for files that have columns. Whoever reads
-    /// other files with these reads them alike.
+    /// What each column is, without guesses, if the format has columns. With these rules, other
+    /// files are read in the same way.
     pub fn columns(&self) -> Result<Option<ColumnRules>, DataError> {
         let roles = match &self.rows {
             Rows::Text(parser) => parser.columns().cloned(),
@@ -226,19 +229,19 @@ impl DataReader {
         Ok(roles.map(|roles| roles.settled(label)))
     }
 
-    /// As given.
+    /// The settings, as given.
     #[must_use]
     pub fn settings(&self) -> &ReaderSettings {
         &self.settings
     }
 
-    /// Reads in a thread of its own.
+    /// Reads the minibatches in a thread of its own.
     pub fn batches(&self) -> Result<Batches, DataError> {
         self.prepared(|_, ()| ())
     }
 
-    /// As [`batches`](Self::batches); that thread also prepares each minibatch: what `prepare`
-    /// makes of it goes along. It is given what it made of an earlier one, to use its memory again.
+    /// Like [`batches`](Self::batches), and that thread also calls `prepare` on each minibatch.
+    /// `prepare` gets the value that it filled for an earlier minibatch, to use its memory again.
     pub fn prepared<P: Default + Send + 'static>(
         &self,
         prepare: impl FnMut(&Minibatch, &mut P) + Send + 'static,
@@ -246,7 +249,7 @@ impl DataReader {
         Batches::start(self.source(), prepare)
     }
 
-    /// Reads in the caller's thread.
+    /// Reads the minibatches in the caller's thread.
     #[must_use]
     pub fn source(&self) -> BatchSource {
         BatchSource::new(self.clone())
@@ -269,12 +272,12 @@ impl DataReader {
         self.span.clone()
     }
 
-    /// The numbers of the epochs to be read.
+    /// The numbers of the epochs to read.
     pub(crate) fn epochs(&self) -> Range<u32> {
         self.first_epoch..self.first_epoch.saturating_add(self.settings.epochs)
     }
 
-    /// Where file number `file` is cut into ranges of up to `target_bytes`.
+    /// Where file number `file` can be cut into ranges of up to `target_bytes`.
     pub(crate) fn layout(&self, file: usize, target_bytes: u64) -> Result<Layout, DataError> {
         let path = &self.files[file];
         match &self.rows {
@@ -285,8 +288,8 @@ impl DataReader {
         }
     }
 
-    /// How long the file with the labels of file number `file` is, where labels stand in a file of
-    /// their own.
+    /// The length in bytes of the label file of file number `file`; 0 if labels are not in a file
+    /// of their own.
     pub(crate) fn bytes_of_labels(&self, file: usize) -> Result<u64, DataError> {
         match &self.rows {
             Rows::Idx if self.settings.labels != Labels::Ignored => idx::bytes_of_labels(&self.files[file]),
@@ -294,13 +297,14 @@ impl DataReader {
         }
     }
 
-    /// The buffer that rows are shuffled in, another one for each worker and each lease.
+    /// The shuffle buffer, if rows are shuffled. Each worker and each lease has an order of its
+    /// own.
     pub(crate) fn shuffle_buffer(&self) -> Option<ShuffleBuffer> {
         self.settings.shuffle.map(|_| ShuffleBuffer::new(mix(self.settings.seed ^ mix(self.stream))))
     }
 }
 
-/// The first lines of a file.
+/// The first lines of a file, about [`HEAD_BYTES`] of them.
 fn head(path: &Path, line_limit_bytes: usize) -> Result<Vec<u8>, DataError> {
     let mut lines = TextLines::new(InputFile::open(path)?, line_limit_bytes);
     let mut head = Vec::new();

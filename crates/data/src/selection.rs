@@ -1,17 +1,18 @@
-//! What of its files a pass reads: everything, one worker's share, or one range that was cut.
+//! [`Selection`]: which rows a pass over files reads: all of them, one worker's share, or one
+//! range.
 
 use crate::share::WorkerShare;
 use std::ops::Range;
 
-/// What of its files a pass reads. Places are bytes of text, where a row is where its line starts;
-/// rows elsewhere.
+/// Which rows a pass reads. A place is a byte of text, where a row's place is where its line
+/// starts; in other formats it is the number of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Selection {
-    /// The blocks of every file that are one worker's.
+    /// One worker's blocks of every file.
     Dealt(WorkerShare),
-    /// One stretch, of every file that there is.
+    /// The same stretch of every file.
     Cut {
-        /// The first place of it.
+        /// Its first place.
         from: u64,
         /// The first place after it.
         to: u64,
@@ -19,9 +20,10 @@ pub enum Selection {
 }
 
 impl Selection {
+    /// All rows.
     pub const WHOLE: Self = Self::Cut { from: 0, to: u64::MAX };
 
-    /// How many bytes a block of text is, in a file of this length.
+    /// Bytes of a block of text, in a file of `file_bytes`.
     pub fn block_bytes(self, file_bytes: u64) -> u64 {
         match self {
             Self::Dealt(share) => share.block_bytes(file_bytes),
@@ -29,8 +31,8 @@ impl Selection {
         }
     }
 
-    /// The stretch to be read that `at` lies in or that follows it, in file number `file`; none if
-    /// there is no more.
+    /// The stretch to read in file number `file` that contains `at` or is the next one after it;
+    /// none if there is no more. `block` is the number of places in a block.
     pub fn next_run(self, file: usize, at: u64, block: u64) -> Option<Range<u64>> {
         match self {
             Self::Dealt(share) => {

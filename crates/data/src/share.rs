@@ -1,25 +1,25 @@
-//! Which part of the data is a worker's: each row belongs to exactly one of them.
+//! [`WorkerShare`]: which part of the data a worker reads, if each worker has a fixed share. Every
+//! row is in exactly one share.
 //!
-//! A file is cut into blocks; a row belongs to the block that it starts in, and a block to one
-//! worker. A plain file is not even read where it is another worker's; a compressed one is
-//! decompressed throughout, but only its own lines are parsed.
+//! A file is cut into blocks. A row belongs to the block that it starts in, and a block to one
+//! worker. A worker does not even read the other workers' blocks of a plain file. It decompresses
+//! all of a compressed file, but parses only its own lines.
 
 use types::mix;
 
 use crate::DataError;
 
-/// Text is cut into blocks of at least this many bytes: few enough that small files reach every
-/// worker.
+/// Bytes of a block of text, at least: few, so that every worker has some of a small file.
 const FEWEST_BLOCK_BYTES: u64 = 16 * 1024;
-/// And at most this many.
+/// Bytes of a block of text, at most.
 const MOST_BLOCK_BYTES: u64 = 256 * 1024;
-/// In between, each worker has about so many blocks of a file: no worker has much more than
-/// another, and none leaps often.
+/// Between these bounds, each worker has about so many blocks of a file: enough that the shares are
+/// nearly equal, few enough that workers seldom skip.
 const BLOCKS_EACH: u64 = 64;
-/// Parquet and images are cut into blocks of this many rows.
+/// Rows of a block, in Parquet and images.
 pub const BLOCK_ROWS: u64 = 256;
 
-/// One worker's part.
+/// One worker's share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkerShare {
     rank: u64,
@@ -36,17 +36,16 @@ impl WorkerShare {
         Ok(Self { rank: rank.into(), of: of.into(), seed })
     }
 
-    /// How many bytes a block of text is, in a file of this length.
+    /// Bytes of a block of text, in a file of `file_bytes`.
     pub fn block_bytes(&self, file_bytes: u64) -> u64 {
         (file_bytes / (self.of * BLOCKS_EACH)).clamp(FEWEST_BLOCK_BYTES, MOST_BLOCK_BYTES)
     }
 
-    /// The first block from `block` on that is this worker's, in file number `file`, and the first
-    /// after it that may not be.
+    /// The next run of blocks from `block` on that are this worker's, in file number `file`.
     ///
-    /// Of any `of` neighbours that start at a multiple of `of`, each worker has one; which one
-    /// changes with the seed from one such group to the next, so that what repeats in a file does
-    /// not fall to one worker.
+    /// Blocks are dealt in groups of `of`, one block to each worker. The seed decides who gets
+    /// which, anew for each group, so that a pattern that repeats in a file does not go to one
+    /// worker.
     pub fn next_run(&self, file: usize, block: u64) -> std::ops::Range<u64> {
         if self.of == 1 {
             return block..u64::MAX;
@@ -69,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_block_is_one_workers_and_none_has_more_than_one_more() {
+    fn every_block_goes_to_one_worker_and_counts_differ_by_at_most_one() {
         for of in 1..6 {
             for seed in 0..3 {
                 let shares: Vec<WorkerShare> = (0..of).map(|rank| WorkerShare::new(rank, of, seed).unwrap()).collect();
@@ -84,7 +83,7 @@ mod tests {
                     }
                     assert!(counts.iter().max().unwrap() - counts.iter().min().unwrap() <= 1, "{counts:?}");
                 }
-                // Many files of one block each are dealt out in turn.
+                // Files of one block each are dealt to the workers in turn.
                 for (file, share) in (0..).zip(0..of) {
                     let first = shares.iter().position(|share| share.next_run(0, 0).start == 0).unwrap();
                     assert_eq!(shares[(first + share as usize) % of as usize].next_run(file, 0).start, 0);
@@ -94,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_is_not_there_has_no_share() {
+    fn a_rank_beyond_the_workers_is_refused() {
         let problem = WorkerShare::new(3, 3, 0).unwrap_err().to_string();
         assert_eq!(problem, "worker 3 of 3 has no share: workers count from 0");
     }

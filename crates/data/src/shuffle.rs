@@ -1,23 +1,24 @@
-//! A shuffle buffer: it is filled with the rows of some minibatches, and gives them out in the
-//! order that the seed says.
+//! Shuffle buffer: it is filled with the rows of some minibatches, and gives them out in an order
+//! that follows from the seed.
 
 use types::{SplitMix64, mix};
 
 use crate::Minibatch;
 
-/// How rows are put in another order.
+/// How rows are shuffled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shuffle {
-    /// How many minibatches of rows are held at a time: rows move no further than that.
+    /// How many minibatches of rows the buffer holds. A row moves no further than that.
     pub minibatches: usize,
 }
 
-/// Rows that wait to be given out in another order.
+/// The buffer: rows that wait to be given out in another order.
 pub struct ShuffleBuffer {
     rows: Minibatch,
-    /// What has not been given out yet, last first.
+    /// The rows that have not been given out yet; the next one is last.
     order: Vec<usize>,
     seed: u64,
+    /// How often it has been filled.
     fills: u64,
 }
 
@@ -36,9 +37,9 @@ impl ShuffleBuffer {
         fill(&mut self.rows)?;
         self.order.clear();
         self.order.extend(0..self.rows.rows());
-        // A stream of numbers for this filling alone.
+        // Each fill has random numbers of its own.
         let mut stream = SplitMix64::new(mix(self.seed ^ mix(self.fills)));
-        // The stream's first number is left out: the order of a seed never changes.
+        // The first number is skipped, as it always was: so the order of a seed never changes.
         stream.draw();
         self.fills += 1;
         stream.shuffle(&mut self.order);

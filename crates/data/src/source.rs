@@ -1,4 +1,5 @@
-//! Minibatches one after another, read in the caller's own thread.
+//! [`BatchSource`]: reads minibatches one after another in the caller's thread, pass by pass,
+//! through the shuffle buffer if there is one. Counts its progress.
 
 use crate::idx::IdxPass;
 use crate::parquet::ParquetPass;
@@ -8,14 +9,15 @@ use crate::{DataError, DataReader, Minibatch};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Fills minibatches. For a thread that does so by itself, see [`DataReader::batches`].
+/// Fills minibatches in the caller's thread. [`DataReader::batches`] does so in a thread of its
+/// own.
 pub struct BatchSource {
     reader: DataReader,
     pass: Pass,
     buffer: Option<ShuffleBuffer>,
     epoch: u32,
     progress: Arc<Counters>,
-    /// The last error ended the reading.
+    /// An error has ended the reading.
     failed: bool,
 }
 
@@ -26,18 +28,18 @@ pub(crate) enum Pass {
     Idx(Box<IdxPass>),
 }
 
-/// How far a reader has come, all epochs together.
+/// How far a reader has read, all epochs together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReadProgress {
-    /// Bytes of the files that are behind it, compressed as they are.
+    /// Bytes of the files that it has read, as they are stored.
     pub bytes: u64,
-    /// Bytes of the files, times the epochs.
+    /// Bytes of all files, times the epochs.
     pub bytes_total: u64,
-    /// Rows read, with those that wait to be given out in another order.
+    /// Rows read, including those that wait in the shuffle buffer.
     pub rows_read: u64,
-    /// Rows given out.
+    /// Rows given to the program.
     pub rows: u64,
-    /// Lines that were skipped because they are malformed; the same line counts once in each epoch.
+    /// Malformed lines that were skipped. The same line counts once in each epoch.
     pub bad_rows: u64,
 }
 
@@ -102,7 +104,7 @@ impl BatchSource {
         }
     }
 
-    /// How far the reading has come.
+    /// How far it has read.
     #[must_use]
     pub fn progress(&self) -> ReadProgress {
         self.progress.read()
@@ -112,15 +114,17 @@ impl BatchSource {
         Arc::clone(&self.progress)
     }
 
-    /// Puts the next rows into `batch`, in place of what it held; false when there are no more.
-    /// After an error, too, there are no more.
+    /// Replaces the contents of `batch` with the next rows. Returns false when there are no more,
+    /// and always after an error.
     pub fn fill(&mut self, batch: &mut Minibatch) -> Result<bool, DataError> {
         batch.clear();
-        let (epochs, span) = (self.reader.epochs(), self.reader.span());
+        let epochs = self.reader.epochs();
+        let span = self.reader.span();
         let position = |pass: &mut Pass| pass.position().clamp(span.start, span.end);
         let limit = self.reader.settings().minibatch_rows;
         while !self.failed && epochs.contains(&self.epoch) {
-            let (bytes, bad_rows) = (position(&mut self.pass), self.pass.bad_rows());
+            let bytes = position(&mut self.pass);
+            let bad_rows = self.pass.bad_rows();
             let filled = match &mut self.buffer {
                 None => self.pass.fill(batch, limit).inspect(|()| {
                     self.progress.rows_read.fetch_add(batch.rows() as u64, Relaxed);

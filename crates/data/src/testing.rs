@@ -1,11 +1,12 @@
-//! A folder for a test's files, gone when the test is.
+//! A folder for a test's files, which is removed when the test ends.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Two tests that run at once may name their folders alike.
+/// Numbers the folders, because two tests that run at once may give theirs the same name.
 static FOLDERS: AtomicU32 = AtomicU32::new(0);
 
+/// A folder in the system's folder for temporary files. Dropping it removes it.
 pub struct Folder(PathBuf);
 
 impl Folder {

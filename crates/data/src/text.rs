@@ -1,4 +1,5 @@
-//! Rows from files of text, one file after another.
+//! Reads text files, one after another, line by line: the lines of this worker's share or of one
+//! range.
 
 use crate::bad_rows::BadRows;
 use crate::input::InputFile;
@@ -19,7 +20,7 @@ pub struct TextPass {
     /// The number of the file to be opened next.
     next_file: usize,
     open: Option<OpenFile>,
-    /// Bytes of the files that are behind us.
+    /// Bytes of the files that have been read to their end.
     bytes_before: u64,
 }
 
@@ -27,7 +28,7 @@ struct OpenFile {
     lines: TextLines,
     number: usize,
     block_bytes: u64,
-    /// Lines that start here are ours.
+    /// The run of bytes to read: its lines are those that start in it.
     ours: Range<u64>,
 }
 
@@ -42,7 +43,7 @@ impl TextPass {
         Self { files, parser, part, line_limit_bytes, bad, next_file: 0, open: None, bytes_before: 0 }
     }
 
-    /// How much of the files has been read.
+    /// How many bytes of the files have been read.
     pub fn position(&mut self) -> u64 {
         self.bytes_before + self.open.as_mut().map_or(0, |file| file.lines.position())
     }
@@ -51,7 +52,7 @@ impl TextPass {
         self.bad.skipped()
     }
 
-    /// Adds rows until there are `limit`, or until there are no more.
+    /// Adds rows to `rows` until it has `limit`, or until the files have no more.
     pub fn fill(&mut self, rows: &mut Minibatch, limit: usize) -> Result<(), DataError> {
         while rows.rows() < limit {
             if self.open.is_none() && !self.open_next()? {
@@ -79,7 +80,7 @@ impl TextPass {
 }
 
 impl OpenFile {
-    /// Adds rows until there are `limit`; false when the file has no more.
+    /// Adds rows to `rows` until it has `limit`. Returns false when the file has no more.
     fn fill(
         &mut self,
         rows: &mut Minibatch,
@@ -100,7 +101,7 @@ impl OpenFile {
                     if self.lines.is_at_end() {
                         return Ok(false);
                     }
-                    // That line may start beyond, where it is another worker's, again.
+                    // That line may start after this run, where it belongs to another worker again.
                     continue;
                 }
             }
@@ -114,7 +115,8 @@ impl OpenFile {
                 }
             };
             if let Err(fault) = fault {
-                let (path, lines) = (self.lines.path(), &self.lines);
+                let lines = &self.lines;
+                let path = lines.path();
                 bad.skip(path, || lines.number_of_last(), fault)?;
             }
         }
@@ -122,7 +124,7 @@ impl OpenFile {
     }
 }
 
-/// A file's first line may be a heading, and may have a mark before it.
+/// Reads a file's first line: it may be a heading, and may begin with a byte order mark.
 fn first_line(parser: &mut TextParser, line: &[u8], rows: &mut Minibatch) -> Result<(), RowFault> {
     let line = line.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(line);
     if parser.is_heading(line)? { Ok(()) } else { parser.line(line, rows) }

@@ -1,5 +1,6 @@
-//! Files as a program reads them: compressed, cut, shared among workers, shuffled, malformed.
-#![expect(clippy::unwrap_used, reason = "a test says so by falling over")]
+//! Tests of reading files as a program does: compressed, truncated, shared among workers, shuffled,
+//! malformed.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use data::{
     AHEAD, ColumnRule, Csv, DataError, DataReader, FeatureHash, Format, Labels, Minibatch, ReaderSettings, Shuffle,
@@ -10,7 +11,7 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-/// A folder for a test's files, gone when the test is.
+/// A folder for a test's files, which is removed when the test ends.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -47,7 +48,7 @@ fn zstd(text: &[u8]) -> Vec<u8> {
     zstd::encode_all(text, 3).unwrap()
 }
 
-/// Rows that can be told apart: `+1 n:1 …`, of many lengths.
+/// Rows with different first keys: `+1 n:1 …`, of many lengths.
 fn text(rows: std::ops::Range<u64>) -> String {
     let mut text = String::new();
     for n in rows {
@@ -68,7 +69,8 @@ fn settings() -> ReaderSettings {
 
 /// The first key of every row, and how many rows each minibatch had.
 fn read(reader: &DataReader) -> Result<(Vec<u64>, Vec<usize>), DataError> {
-    let (mut names, mut sizes) = (Vec::new(), Vec::new());
+    let mut names = Vec::new();
+    let mut sizes = Vec::new();
     for batch in reader.batches()? {
         let batch = batch?;
         names.extend(batch.iter().map(|row| row.keys[0]));
@@ -77,6 +79,7 @@ fn read(reader: &DataReader) -> Result<(Vec<u64>, Vec<usize>), DataError> {
     Ok((names, sizes))
 }
 
+/// The first key of every row of one file.
 fn names(file: &str, settings: ReaderSettings) -> Result<Vec<u64>, String> {
     DataReader::open(&[file], settings)
         .and_then(|reader| read(&reader))
@@ -85,9 +88,10 @@ fn names(file: &str, settings: ReaderSettings) -> Result<Vec<u64>, String> {
 }
 
 #[test]
-fn a_file_is_what_its_first_bytes_say() {
+fn compression_is_detected_by_the_first_bytes() {
     let folder = Folder::new("packing");
-    let (first, second) = (text(0..3000), text(3000..5000));
+    let first = text(0..3000);
+    let second = text(3000..5000);
     let both = format!("{first}{second}");
     let mut skippable = vec![0x50, 0x2A, 0x4D, 0x18, 3, 0, 0, 0, 1, 2, 3];
     skippable.extend(zstd(both.as_bytes()));
@@ -126,13 +130,13 @@ fn files_are_read_in_the_order_given_and_patterns_in_alphabetical_order() {
     let missing = folder.pattern("d*");
     assert_eq!(read(&["a", "d*"]).unwrap_err().to_string(), format!("there is no file `{missing}`"));
     let wrong = folder.pattern("a***");
-    assert!(read(&["a***"]).unwrap_err().to_string().starts_with(&format!("`{wrong}` is no pattern of files: ")));
+    assert!(read(&["a***"]).unwrap_err().to_string().starts_with(&format!("`{wrong}` is not a valid file pattern: ")));
     let none: [&str; 0] = [];
     assert_eq!(DataReader::open(&none, settings()).unwrap_err().to_string(), "the number of files cannot be 0");
 }
 
 #[test]
-fn a_file_that_is_cut_off_or_damaged_is_named_with_the_place() {
+fn a_truncated_or_damaged_file_is_named_with_the_place() {
     let folder = Folder::new("damage");
     let text = text(0..20_000);
     for (name, packed, packing) in
@@ -140,15 +144,16 @@ fn a_file_that_is_cut_off_or_damaged_is_named_with_the_place() {
     {
         for length in [packed.len() - 1, packed.len() - 8, packed.len() / 2, 20] {
             let file = folder.write(name, &packed[..length]);
-            let expected = format!("{file}: is cut off: its {packing} data goes on after its last byte, {length}");
+            let expected = format!(
+                "{file}: is truncated: its {packing} data is incomplete after {length} bytes; get the whole file"
+            );
             assert_eq!(names(&file, settings()), Err(expected));
         }
         let mut damaged = packed.clone();
         let middle = damaged.len() / 2;
         damaged[middle..middle + 64].fill(0x5A);
         let file = folder.write(name, &damaged);
-        // What the damage decompresses to may be seen as a malformed line before the decoder sees
-        // the damage.
+        // A damaged part may decompress to a malformed line before the decoder notices the damage.
         let problem = names(&file, settings()).unwrap_err();
         assert!(problem.starts_with(&file), "{problem}");
         let garbage = [&packed[..], b"and then something else"].concat();
@@ -156,7 +161,10 @@ fn a_file_that_is_cut_off_or_damaged_is_named_with_the_place() {
         assert!(problem.contains(": cannot be read at byte "), "{problem}");
     }
     let parquet = folder.write("rows.libsvm", b"PAR1 and so on");
-    assert_eq!(names(&parquet, settings()), Err(format!("{parquet}: is a Parquet file, and is to be read as text")));
+    assert_eq!(
+        names(&parquet, settings()),
+        Err(format!("{parquet}: is a Parquet file, but is opened as another format; read it as Parquet"))
+    );
 }
 
 #[test]
@@ -171,11 +179,10 @@ fn a_malformed_line_is_named_with_file_line_and_column() {
         let file = folder.write(name, bytes);
         let allowing = |skip_bad| names(&file, ReaderSettings { skip_bad, ..settings() });
         assert_eq!(allowing(0), Err(format!("{file}:17:12: expected `index:value`, found `abc`")));
-        let last = "expected a label of -1, 0 or 1, found `what` (after 2 bad lines that were skipped)";
+        let last = "expected a label of -1, 0 or 1, found `what` (after 2 skipped malformed lines)";
         assert_eq!(allowing(2), Err(format!("{file}:5000:1: {last}")));
         assert_eq!(allowing(3).unwrap().len(), 4997);
-        // A worker that reads only its part of a plain file knows the number of a line, all the
-        // same.
+        // A worker that reads only its share of a plain file gives the right line number, too.
         let problems: Vec<String> = (0..8)
             .filter_map(|rank| {
                 read(&DataReader::open(&[&file], settings()).unwrap().for_worker(rank, 8).unwrap()).err()
@@ -197,7 +204,7 @@ fn a_malformed_line_is_named_with_file_line_and_column() {
 }
 
 #[test]
-fn a_line_past_the_limit_is_malformed_wherever_it_stands() {
+fn a_line_above_the_limit_is_malformed_at_any_place() {
     let folder = Folder::new("long");
     let long = format!("+1 {}", "7:1 ".repeat(200_000));
     for (place, text) in [
@@ -207,7 +214,7 @@ fn a_line_past_the_limit_is_malformed_wherever_it_stands() {
     ] {
         for (name, bytes) in [("rows", text.clone().into_bytes()), ("rows.zst", zstd(text.as_bytes()))] {
             let file = folder.write(name, bytes);
-            // Shorter than what is read at a time, and longer.
+            // Less than is read at a time, and more.
             for line_limit_bytes in [5_000, 700_000] {
                 let limited = ReaderSettings { line_limit_bytes, ..settings() };
                 let expected = format!("expected a line of at most {line_limit_bytes} bytes, found a longer one");
@@ -221,9 +228,9 @@ fn a_line_past_the_limit_is_malformed_wherever_it_stands() {
 }
 
 #[test]
-fn every_row_is_one_workers_and_the_same_ones_for_the_same_seed() {
+fn every_row_goes_to_one_worker_and_to_the_same_one_for_the_same_seed() {
     let folder = Folder::new("shares");
-    // Lines much longer than a block, too.
+    // Some lines are much longer than a block.
     let long = format!("+1 9000:1 {}\n", "7:1 ".repeat(20_000));
     let texts = [text(0..4000), format!("{}{long}{long}{}", text(4000..4500), text(4500..6000)), text(6000..6010)];
     for packed in [false, true] {
@@ -268,7 +275,7 @@ fn epochs_follow_each_other_and_share_no_minibatch() {
 }
 
 #[test]
-fn a_shuffle_moves_rows_within_its_window_and_loses_none() {
+fn shuffle_moves_rows_within_its_buffer_and_loses_none() {
     let folder = Folder::new("shuffle");
     let file = folder.write("rows", text(0..1000));
     let shuffled = |seed| {
@@ -302,17 +309,17 @@ fn reading_ahead_is_bounded() {
     let file = folder.write("rows", text(0..64 * 200));
     let mut batches = DataReader::open(&[&file], settings()).unwrap().batches().unwrap();
     let first = batches.next().unwrap().unwrap();
-    // One is received, some wait, and the thread holds one more.
+    // One minibatch is received, `AHEAD` wait, and the thread holds one more.
     assert!(batches.progress().rows <= 64 * (AHEAD as u64 + 2));
     drop(first);
-    // Dropped in the middle, its thread ends: this would hang otherwise.
+    // Dropping it before the end must end its thread; otherwise this hangs.
     drop(batches);
 }
 
 #[test]
-fn a_line_that_starts_where_a_block_does_is_nobody_elses() {
+fn a_line_that_starts_with_a_block_goes_to_exactly_one_worker() {
     let folder = Folder::new("boundaries");
-    // Blocks of 16 KiB have 1,024 of these lines, all whole.
+    // A block of 16 KiB has exactly 1,024 of these lines.
     let text: String = (0..8 * 1024).map(|n| format!("+1 {n:08}:1.0\n")).collect();
     assert_eq!(text.len(), 8 * 16 * 1024);
     for bytes in [text.clone().into_bytes(), zstd(text.as_bytes())] {
@@ -326,10 +333,11 @@ fn a_line_that_starts_where_a_block_does_is_nobody_elses() {
 }
 
 #[test]
-fn a_source_fills_what_it_is_given_in_the_callers_thread() {
+fn a_source_fills_minibatches_in_the_callers_thread() {
     let folder = Folder::new("source");
     let file = folder.write("rows", format!("{}bad\n", text(0..100)));
-    let (mut source, mut batch) = (DataReader::open(&[&file], settings()).unwrap().source(), Minibatch::new());
+    let mut source = DataReader::open(&[&file], settings()).unwrap().source();
+    let mut batch = Minibatch::new();
     assert!(source.fill(&mut batch).unwrap());
     assert_eq!(batch.rows(), 64);
     let problem = source.fill(&mut batch).unwrap_err().to_string();
@@ -349,23 +357,23 @@ fn a_heading_is_expected_in_every_file() {
     let mut batch = Minibatch::new();
     assert!(source.fill(&mut batch).unwrap());
     assert_eq!((batch.labels(), batch.values()), (&[1.0, 0.0, 1.0][..], &[2.0, 3.0, 4.0][..]));
-    let problem = names_of_error(&[&first, &third], settings.clone());
+    let problem = problem_of(&[&first, &third], settings.clone());
     assert_eq!(problem, format!("{third}:1:1: expected the heading `y,a`, as in the first file, found `a,y`"));
     let wrong = ReaderSettings { format: Format::Csv(data::Csv::new("z")), ..settings };
     let problem = DataReader::open(&[&first], wrong).unwrap_err().to_string();
-    assert_eq!(problem, format!("{first}: there is no column `z`; there are y, a"));
+    assert_eq!(problem, format!("{first}: there is no column `z`; the columns are y, a"));
     assert!(Path::new(&first).exists());
 }
 
-fn names_of_error(files: &[&String], settings: ReaderSettings) -> String {
+fn problem_of(files: &[&String], settings: ReaderSettings) -> String {
     read(&DataReader::open(files, settings).unwrap()).unwrap_err().to_string()
 }
 
 #[test]
-fn what_columns_are_is_settled_once_for_other_files_too() {
+fn settled_columns_also_hold_for_other_files() {
     let folder = Folder::new("settled");
     let train = folder.write("train.csv", "y,size,town,id\n1,2.5,Delft,7\n0,3,Gouda,8\n");
-    // Here towns look like numbers, and a column has come in between.
+    // In this file towns look like numbers, and there is a new column.
     let test = folder.write("test.csv", "town,new,y,size,id\n12,a,1,4,9\n");
     let mut csv = Csv::new("y");
     csv.columns.named = vec![("id".to_owned(), ColumnRule::Ignored)];
@@ -384,7 +392,7 @@ fn what_columns_are_is_settled_once_for_other_files_too() {
 }
 
 #[test]
-fn a_list_of_names_is_read_whole_however_it_is_packed() {
+fn read_text_reads_whole_files_in_every_compression() {
     let folder = Folder::new("names");
     let text = "the\nfilm\n".repeat(50_000);
     for (name, bytes) in

@@ -1,8 +1,8 @@
-//! The real data sets, where they are present: every row is read, and the counts are those that the
-//! sets are known for.
+//! Tests of the readers on real data sets: every row is read, and the counts are the published
+//! ones. A test whose data set is missing prints that it is skipped, and passes.
 //!
-//! They are looked for in SLACKWATER_DATA, or in ../shared/data beside the repository.
-#![expect(clippy::unwrap_used, reason = "a test says so by falling over")]
+//! `SLACKWATER_DATA` names the folder of the data sets.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use data::{
     ColumnRule, Csv, CsvHeader, DataReader, FeatureHash, Format, Labels, Minibatch, ReaderSettings, Weighting,
@@ -13,6 +13,7 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 
+/// The folder of a data set, if it is there.
 fn folder(set: &str) -> Option<PathBuf> {
     let root = std::env::var_os("SLACKWATER_DATA")
         .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data"), PathBuf::from);
@@ -20,11 +21,11 @@ fn folder(set: &str) -> Option<PathBuf> {
     if folder.is_dir() {
         return Some(folder);
     }
-    eprintln!("skipped: {set} is not there; SLACKWATER_DATA names the folder of data sets");
+    eprintln!("skipped: the data set {set} is missing; set SLACKWATER_DATA to the folder of data sets");
     None
 }
 
-/// Rows, features, rows with label 1, the largest key, and how many different keys.
+/// Counts of a data set: rows, features, rows with label 1, the largest key, and different keys.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Counts {
     rows: usize,
@@ -48,10 +49,11 @@ fn count(files: &[PathBuf], settings: ReaderSettings) -> Counts {
     }
     counts.largest = keys.iter().copied().max().unwrap_or_default();
     counts.different = keys.len();
-    // Every row is one worker's.
+    // Every row goes to exactly one worker.
     let parts = (0..3).map(|rank| {
         let mut source = reader.for_worker(rank, 3).unwrap().source();
-        let (mut rows, mut batch) = (0, Minibatch::new());
+        let mut rows = 0;
+        let mut batch = Minibatch::new();
         while source.fill(&mut batch).unwrap() {
             rows += batch.rows();
         }
@@ -62,8 +64,9 @@ fn count(files: &[PathBuf], settings: ReaderSettings) -> Counts {
 }
 
 #[test]
-fn libsvm_sets_have_the_rows_and_features_they_are_known_for() {
-    // Set, file, rows, non-zeros, positive rows, largest index; 0 where it is not stated.
+fn libsvm_sets_have_their_published_counts() {
+    // Set, file, rows, non-zeros, positive rows, largest index; 0 stands for a number that is not
+    // published.
     for (set, file, rows, features, positive, largest) in [
         ("a9a", "a9a.gz", 32_561, 451_592, 7_841, 123),
         ("a9a", "a9a.t.gz", 16_281, 225_731, 3_846, 122),
@@ -130,7 +133,9 @@ fn housing_has_eight_numbers_a_row() {
 fn newsgroups_are_rows_of_twenty_classes() {
     let Some(folder) = folder("20news") else { return };
     let [docword, labels] = ["docword.20news.txt.zst", "labels.20news.tsv.zst"].map(|file| folder.join(file));
-    let (mut rows, mut features, mut empty) = (0, 0, 0);
+    let mut rows = 0;
+    let mut features = 0;
+    let mut empty = 0;
     for part in ["train", "test"] {
         let path = std::env::temp_dir().join(format!("slackwater-20news-{}-{part}", std::process::id()));
         let mut file = BufWriter::new(File::create(&path).unwrap());

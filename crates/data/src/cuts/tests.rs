@@ -1,3 +1,5 @@
+//! Tests of ranges: together they have every row once and in order, for every format.
+
 use super::*;
 use crate::parquet::tests::{columns, write};
 use crate::testing::Folder;
@@ -19,34 +21,41 @@ fn open(files: &[PathBuf], settings: ReaderSettings) -> DataReader {
     DataReader::open(&names, settings).unwrap()
 }
 
-/// The minibatches. At the end all bytes are behind the reader, and none that are not its own.
+/// All minibatches of a reader. Checks that at the end the reader has counted all of its bytes as
+/// read, and no others.
 fn batches(reader: &DataReader) -> Result<Vec<Minibatch>, String> {
-    let (mut batches, mut source, mut batch) = (Vec::new(), reader.source(), Minibatch::new());
+    let mut batches = Vec::new();
+    let mut source = reader.source();
+    let mut batch = Minibatch::new();
     while source.fill(&mut batch).map_err(|error| error.to_string())? {
         batches.push(batch.clone());
     }
-    // The check at the end of a packed file is not read where a file says itself how long it is.
+    // In a compressed IDX file the checksum at the end may stay unread, because the header says how
+    // long the data is.
     let progress = source.progress();
     assert!(progress.bytes <= progress.bytes_total && progress.bytes_total - progress.bytes <= 8, "{progress:?}");
     Ok(batches)
 }
 
+/// All rows of some minibatches, as one.
 fn together<'a>(batches: impl IntoIterator<Item = &'a Minibatch>) -> Minibatch {
     let mut all = Minibatch::new();
     batches.into_iter().for_each(|batch| batch.iter().for_each(|row| all.copy_row(row)));
     all
 }
 
-/// All ranges one after another say what the files say: the same rows in the same order, or the
-/// same fault. Each is cut into minibatches by itself, and alike when it is read again.
+/// Checks that all ranges, one after another, give what the files give: the same rows in the same
+/// order, or the same fault. Also that each range has minibatches of its own, the same when it is
+/// read again.
 fn check(reader: &DataReader, target_bytes: u64) -> Cuts {
     let whole = batches(reader).map(|batches| together(&batches));
     let cuts = Cuts::of(reader, target_bytes).unwrap();
-    let (mut ranges, mut fault) = (Vec::new(), None);
+    let mut ranges = Vec::new();
+    let mut fault = None;
     for index in 0..cuts.ranges() {
         let range = cuts.open(index).unwrap();
         let first = batches(&range);
-        assert_eq!(first, batches(&range), "range {index} of {cuts}, once more");
+        assert_eq!(first, batches(&range), "range {index} of {cuts}, read again");
         match first {
             Ok(batches) => {
                 let (last, full) = batches.split_last().map_or((0, &[][..]), |(last, full)| (last.rows(), full));
@@ -66,6 +75,7 @@ fn check(reader: &DataReader, target_bytes: u64) -> Cuts {
     cuts
 }
 
+/// The text: plain for 0, gzip for 1, else zstd.
 fn packed(packing: u8, text: &[u8]) -> Vec<u8> {
     match packing {
         0 => text.to_vec(),
@@ -78,7 +88,7 @@ fn packed(packing: u8, text: &[u8]) -> Vec<u8> {
     }
 }
 
-/// A format, what its files begin with, lines that it takes, and one that it does not.
+/// A format, the heading of its files, lines that it accepts, and one that it rejects.
 fn format(which: u8) -> (Format, &'static str, Vec<String>, &'static str) {
     let lines = |lines: &[&str]| lines.iter().map(|line| (*line).to_owned()).collect::<Vec<String>>();
     match which {
@@ -106,7 +116,8 @@ fn format(which: u8) -> (Format, &'static str, Vec<String>, &'static str) {
     }
 }
 
-/// The text of one file: which lines, whether each ends in `\r\n`, whether the last one ends.
+/// The text of one file: which lines, each with whether it ends in `\r\n`; whether the last one has
+/// a line end; and how the file is compressed, as `write_texts` reads it.
 type Text = (Vec<(prop::sample::Index, bool)>, bool, u8);
 
 fn texts() -> impl Strategy<Value = Vec<Text>> {
@@ -114,8 +125,8 @@ fn texts() -> impl Strategy<Value = Vec<Text>> {
     prop::collection::vec(text, 1..4)
 }
 
-/// Writes the files; `bad` is a line, somewhere, that is no row. A file without lines has no bytes,
-/// unless its format needs a heading and it is the first.
+/// Writes the files; `bad` chooses a line to be malformed. A file without lines has no bytes,
+/// unless it is the first and its format needs a heading.
 fn write_texts(folder: &Folder, which: u8, texts: &[Text], bad: Option<prop::sample::Index>) -> (Vec<PathBuf>, Format) {
     let (format, heading, taken, not_taken) = format(which);
     let bad = bad.map(|bad| bad.index(texts.iter().map(|(lines, _, _)| lines.len()).sum::<usize>().max(1)));
@@ -131,7 +142,7 @@ fn write_texts(folder: &Folder, which: u8, texts: &[Text], bad: Option<prop::sam
             text.truncate(text.trim_end_matches(['\r', '\n']).len());
         }
         let path = folder.path(&format!("{number}"));
-        // Most are plain. What is packed is never without bytes.
+        // Most files are plain. A compressed file always has some bytes.
         std::fs::write(&path, packed(packing.saturating_sub(3), text.as_bytes())).unwrap();
         path
     });
@@ -165,7 +176,7 @@ proptest! {
 }
 
 #[test]
-fn every_cut_of_one_text_is_sound() {
+fn a_text_can_be_cut_at_every_size() {
     let folder = Folder::new("cuts-every");
     let path = folder.path("rows");
     let text =
@@ -178,7 +189,7 @@ fn every_cut_of_one_text_is_sound() {
 }
 
 #[test]
-fn a_fault_is_named_with_its_line_whichever_range_it_is_in() {
+fn a_fault_is_named_with_its_line_in_every_range() {
     let folder = Folder::new("cuts-faults");
     let path = folder.path("rows");
     let mut lines: Vec<String> = (0..200).map(|n| format!("+1 {n}:1")).collect();
@@ -205,9 +216,10 @@ fn a_fault_is_named_with_its_line_whichever_range_it_is_in() {
 }
 
 #[test]
-fn ranges_of_parquet_are_groups_of_rows() {
+fn ranges_of_parquet_are_row_groups() {
     let folder = Folder::new("cuts-parquet");
-    let (many, few) = (folder.path("many"), folder.path("few"));
+    let many = folder.path("many");
+    let few = folder.path("few");
     write(&many, &[0..400, 400..401, 401..700, 700..1500, 1500..1600], Compression::SNAPPY);
     write(&few, std::slice::from_ref(&(1600..1700)), Compression::UNCOMPRESSED);
     let none = folder.path("none");
@@ -218,7 +230,7 @@ fn ranges_of_parquet_are_groups_of_rows() {
     let mut counts: Vec<u64> = (1..60).map(|part| check(&reader, part * 300).ranges()).collect();
     counts.dedup();
     assert!(counts.len() > 3 && counts.is_sorted_by(|one, next| one > next), "{counts:?}");
-    // The label of row 2 is none.
+    // The `id` of row 2 is not a label.
     let ids = open(&[few], settings(Format::Parquet(crate::ColumnRules::new("id")), Labels::Binary));
     check(&ids, 1);
     let ids = open(&[many], settings(Format::Parquet(crate::ColumnRules::new("id")), Labels::Binary)).allowing(200);
@@ -289,8 +301,9 @@ fn a_lease_of_a_later_epoch_is_the_same_range_in_another_order() {
 }
 
 #[test]
-fn other_files_settings_and_cuts_have_another_fingerprint() {
-    let (here, there) = (Folder::new("cuts-here"), Folder::new("cuts-there"));
+fn fingerprint_differs_for_other_files_settings_and_cuts() {
+    let here = Folder::new("cuts-here");
+    let there = Folder::new("cuts-there");
     let rows = |folder: &Folder, name: &str, text: &str| {
         let path = folder.path(name);
         std::fs::write(&path, text).unwrap();
@@ -322,7 +335,7 @@ fn other_files_settings_and_cuts_have_another_fingerprint() {
 }
 
 #[test]
-fn what_cannot_be_cut_or_has_changed_is_refused_in_words() {
+fn bad_cuts_and_changed_files_are_refused_with_the_cause() {
     let folder = Folder::new("cuts-refused");
     let path = folder.path("rows");
     std::fs::write(&path, "1 1:1\n").unwrap();
@@ -342,11 +355,11 @@ fn what_cannot_be_cut_or_has_changed_is_refused_in_words() {
 }
 
 #[test]
-fn ten_million_ranges_cost_nothing() {
+fn ten_million_ranges_take_no_time() {
     let folder = Folder::new("cuts-many");
     let path = folder.path("rows");
     let mut file = std::fs::File::create(&path).unwrap();
-    // A hole, but for its end.
+    // A sparse file: a hole, except for its end.
     file.seek(SeekFrom::Start(39_999_999_993)).unwrap();
     file.write_all(b"\n1 7:1\n").unwrap();
     let reader = open(std::slice::from_ref(&path), settings(Format::LibSvm, Labels::Binary));

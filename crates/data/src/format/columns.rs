@@ -1,81 +1,82 @@
-//! Columns that have names: which is the label, and what features the others are.
+//! Named columns (CSV, Parquet): which one is the label, and which features the others become.
 
 use crate::FeatureHash;
 use crate::hash::Space;
 
-/// What the columns of a file are to be.
+/// What each column of a file is.
 ///
-/// A numeric column is one feature whose value is the cell; an empty cell is none. A cell of a
-/// categorical column is a feature of value 1, and an empty one is a value like any other. The
-/// field of a feature is its column's place, from 0.
+/// A numeric column is one feature: its value is the cell, and an empty cell is no feature. In a
+/// categorical column, each different cell is a feature of value 1, the empty cell too. The field
+/// of a feature is its column's place, from 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ColumnRules {
     /// The name of the column with the labels.
     pub label: String,
-    /// What columns are that `named` does not name.
+    /// The rule for columns that `named` does not name.
     pub others: ColumnRule,
-    /// What these columns are. A name that the file does not have is an error.
+    /// The rules for these columns. A name that the file does not have is an error.
     pub named: Vec<(String, ColumnRule)>,
 }
 
 /// What a column is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ColumnRule {
-    /// Numeric where every cell looked at is a number, and categorical elsewhere. For CSV, the
-    /// first lines of the first file are looked at; in Parquet, the column's type.
+    /// Numeric or categorical, by a guess. CSV: numeric if all cells in the first lines of the
+    /// first file are numbers or empty, and some are numbers. Parquet: numeric if the column's type
+    /// is.
     Guessed,
-    /// One feature.
+    /// One feature, whose value is the cell.
     Numeric,
-    /// A feature for each value.
+    /// One feature for each different cell.
     Categorical,
-    /// No feature.
+    /// Not read.
     Ignored,
 }
 
-/// Why the columns of a file do not do.
+/// Why the columns of a file do not fit the rules.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ColumnError {
-    /// The heading lacks a column that was asked for.
-    #[error("there is no column `{name}`; there are {there_are}")]
+    /// The file lacks a column that the rules name.
+    #[error("there is no column `{name}`; the columns are {there_are}")]
     Missing {
-        /// As asked for.
+        /// The name in the rules.
         name: String,
-        /// The names that there are.
+        /// The names of the file's columns.
         there_are: String,
     },
-    /// Two columns have one name.
+    /// Two columns have the same name.
     #[error("there are two columns `{name}`")]
     Twice {
-        /// Of both.
+        /// The name of both.
         name: String,
     },
-    /// There is no heading to take names from.
-    #[error("the first line is no heading: {problem}")]
+    /// The first line does not give names for the columns.
+    #[error("the first line is not a heading: {problem}")]
     Heading {
-        /// In words.
+        /// What is wrong with it, in words.
         problem: String,
     },
-    /// A column's type cannot be read as what it is to be.
-    #[error("column `{name}` is {found} and cannot be {wanted}: leave it out by the rule `Ignored`")]
+    /// A column's type does not fit its rule.
+    #[error("column `{name}` is {found} and cannot be {wanted}: give it the rule `Ignored` to leave it out")]
     Type {
-        /// Of the column.
+        /// The column's name.
         name: String,
         /// Its type.
         found: String,
-        /// What it was to be.
+        /// What the rules make of it.
         wanted: &'static str,
     },
 }
 
 impl ColumnRules {
-    /// Labels from the column `label`; all others are guessed.
+    /// Takes labels from the column `label`, and guesses what all others are.
     #[must_use]
     pub fn new(label: &str) -> Self {
         Self { label: label.to_owned(), others: ColumnRule::Guessed, named: Vec::new() }
     }
 }
 
-/// What one column is, all settled.
+/// What one column is, without guesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ColumnRole {
     Label,
@@ -84,17 +85,17 @@ pub enum ColumnRole {
     Category { space: Space },
 }
 
-/// The columns of a file, all settled.
+/// What each column of a file is, without guesses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ColumnRoles {
     pub names: Vec<String>,
-    /// One a column.
+    /// One for each column.
     pub roles: Vec<ColumnRole>,
 }
 
 impl ColumnRoles {
-    /// Settles what the columns of these names are. `guess` says whether a column, by its place,
-    /// looks numeric. Without labels, their column may be missing.
+    /// Settles what the columns with these names are. `guess` says whether the column at a place
+    /// looks numeric. The label column may be missing if no labels are needed.
     pub fn settle(
         columns: &ColumnRules,
         names: Vec<String>,
@@ -132,8 +133,8 @@ impl ColumnRoles {
         Ok(Self { names, roles })
     }
 
-    /// What was settled, as what could have been asked for. A column that is not named was not
-    /// there, and is ignored.
+    /// Rules that say what was settled, without guesses. Columns that this file does not have are
+    /// ignored.
     pub fn settled(&self, label: &str) -> ColumnRules {
         let rule = |role: &ColumnRole| match role {
             ColumnRole::Label => None,
@@ -156,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_column_is_what_it_is_named_to_be_or_what_it_looks_like() {
+    fn settle_follows_named_rules_and_guesses_other_columns() {
         let hash = FeatureHash::default();
         let number = |name: &str| ColumnRole::Number { key: hash.key_of_space(hash.space(name.as_bytes())) };
         let category = |name: &str| ColumnRole::Category { space: hash.space(name.as_bytes()) };
@@ -169,12 +170,12 @@ mod tests {
     }
 
     #[test]
-    fn columns_that_do_not_do_are_named() {
+    fn settle_names_missing_and_repeated_columns() {
         let mut columns = ColumnRules::new("y");
         let problem = |columns: &ColumnRules, names: &[&str]| settle(columns, names).unwrap_err().to_string();
-        assert_eq!(problem(&columns, &["a", "b"]), "there is no column `y`; there are a, b");
+        assert_eq!(problem(&columns, &["a", "b"]), "there is no column `y`; the columns are a, b");
         assert_eq!(problem(&columns, &["a", "y", "a"]), "there are two columns `a`");
         columns.named = vec![("c".to_owned(), ColumnRule::Ignored)];
-        assert_eq!(problem(&columns, &["a", "y"]), "there is no column `c`; there are a, y");
+        assert_eq!(problem(&columns, &["a", "y"]), "there is no column `c`; the columns are a, y");
     }
 }

@@ -1,5 +1,5 @@
-//! Criteo's click logs: a label, 13 whole numbers I1…I13 and 26 categories C1…C26, with tabs
-//! between them.
+//! Criteo's click logs: a label, 13 whole numbers I1…I13 and 26 categories C1…C26, separated by
+//! tabs.
 
 use super::end_row;
 use crate::hash::Space;
@@ -7,11 +7,12 @@ use crate::number::finite;
 use crate::{FeatureHash, Labels, Minibatch, RowFault};
 
 const INTEGERS: usize = 13;
+/// Columns of features.
 const COLUMNS: usize = 39;
 
-/// Every column is one feature of value 1 in a field of its own, missing or not: a missing cell is
-/// a value like any other. A whole number is a category, too: itself up to 2, and above that 2 +
-/// ⌊ln(x)²⌋, so that large ones meet.
+/// Parses lines. Every column gives one feature of value 1 in a field of its own; a missing cell is
+/// a category like any other. A whole number is a category, too: itself up to 2, and above that 2 +
+/// ⌊ln(x)²⌋, so that large numbers share categories.
 #[derive(Clone, Debug)]
 pub struct Criteo {
     labels: Labels,
@@ -19,11 +20,12 @@ pub struct Criteo {
     spaces: [Space; COLUMNS],
 }
 
+/// The column's name in Criteo's own description.
 fn name(column: usize) -> String {
     if column < INTEGERS { format!("I{}", column + 1) } else { format!("C{}", column - INTEGERS + 1) }
 }
 
-/// Which numbers count as one category.
+/// The category of a number.
 fn bucket(number: i64) -> i64 {
     if number > 2 { 2 + (number as f64).ln().powi(2).floor() as i64 } else { number }
 }
@@ -40,7 +42,7 @@ impl Criteo {
         let mut cells = line.split(|&byte| byte == b'\t');
         let tabs = memchr::memchr_iter(b'\t', line).count();
         let labelled = match (self.labels, tabs + 1) {
-            // Files to be predicted come without the first column.
+            // Files without labels lack the first column.
             (Labels::Ignored, COLUMNS) => false,
             (_, 40) => true,
             (_, found) => {
@@ -87,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn each_column_is_a_feature_in_its_field() {
+    fn criteo_makes_each_column_a_feature_in_its_field() {
         let hash = FeatureHash::new(1, 20).unwrap();
         let key = |column: &str, name: &[u8]| hash.key(hash.space(column.as_bytes()), name);
         let integers = ["", "-1", "0", "2", "3", "1000", "", "", "", "", "", "", "5"];
@@ -116,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_are_none() {
+    fn criteo_rejects_malformed_lines() {
         let letter = line("0", ["1", "x", "", "", "", "", "", "", "", "", "", "", ""], [""; 26]);
         let fraction = line("0", ["", "", "1.5", "", "", "", "", "", "", "", "", "", ""], [""; 26]);
         let label = line("7", [""; 13], [""; 26]);

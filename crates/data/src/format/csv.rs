@@ -1,18 +1,18 @@
-//! CSV: cells in columns that have names. A cell may be quoted (RFC 4180), but a line end always
-//! ends the row.
+//! CSV: cells in named columns. A cell may be quoted (RFC 4180), but a line end always ends the
+//! row, even within quotes.
 
 use super::{ColumnError, ColumnRole, ColumnRoles, ColumnRules, end_row, without_return};
 use crate::number::finite;
 use crate::{FeatureHash, Labels, Minibatch, RowFault};
 use std::borrow::Cow;
 
-/// How many lines are looked at to guess what a column is.
+/// At most so many lines are read to guess what a column is.
 const SAMPLE_LINES: usize = 1000;
 
-/// How CSV files are to be read.
+/// How to read CSV files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Csv {
-    /// What stands between cells: a comma, a tab, …
+    /// The byte between cells: a comma, a tab, …
     pub separator: u8,
     /// Where the columns' names are.
     pub header: CsvHeader,
@@ -23,22 +23,23 @@ pub struct Csv {
 /// Where the columns' names are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CsvHeader {
-    /// In the first line of every file, and the same in all of them.
+    /// In the first line of every file. All files must have the same heading.
     FirstLine,
-    /// Here. A file's first line that spells exactly these names is a heading all the same.
+    /// Given here. If the first line of a file has exactly these names, it is still taken as a
+    /// heading.
     Names(Vec<String>),
 }
 
 impl Csv {
-    /// Commas, a heading in the first line, labels from the column `label`, and all other columns
-    /// guessed.
+    /// CSV with commas, a heading in the first line, labels in the column `label`, and all other
+    /// columns guessed.
     #[must_use]
     pub fn new(label: &str) -> Self {
         Self { separator: b',', header: CsvHeader::FirstLine, columns: ColumnRules::new(label) }
     }
 }
 
-/// A CSV file's lines, its columns settled.
+/// Parses the lines of CSV files, with settled columns.
 #[derive(Clone, Debug)]
 pub struct CsvLines {
     separator: u8,
@@ -143,7 +144,7 @@ fn spells(line: &[u8], separator: u8, names: &[String]) -> bool {
         && cells.next().is_none()
 }
 
-/// What the cells of a column looked like so far.
+/// What all cells of a column looked like so far.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Look {
     Empty,
@@ -163,9 +164,9 @@ impl Look {
 }
 
 struct Cell<'a> {
-    /// Where it starts in its line.
+    /// Where the cell starts in its line.
     at: usize,
-    /// Without the quotes.
+    /// Its text, without the quotes.
     text: Cow<'a, [u8]>,
 }
 
@@ -193,7 +194,7 @@ impl<'a> Iterator for Cells<'a> {
 }
 
 impl<'a> Cells<'a> {
-    /// The quoted cell at `at`: a quote in it is written twice.
+    /// The quoted cell at `at`. A quote within it is written twice.
     fn quoted(&mut self, at: usize) -> Result<Cell<'a>, RowFault> {
         let mut text: Cow<'a, [u8]> = Cow::Borrowed(&[]);
         let mut from = at + 1;

@@ -4,7 +4,7 @@ use super::{is_blank, row_of_words};
 use crate::number::{number, unsigned};
 use crate::{Labels, Minibatch, RowFault};
 
-/// Indices are the keys, as they stand. A word that starts with `#` ends the line.
+/// Parses lines. Indices are the keys, unchanged. A word that starts with `#` ends the line.
 #[derive(Clone, Debug)]
 pub struct LibFfm {
     pub labels: Labels,
@@ -24,7 +24,7 @@ impl LibFfm {
     }
 }
 
-/// Field, index, and where the value begins.
+/// The field, the index, and where the value begins.
 #[inline]
 fn names(line: &[u8], at: usize) -> Option<(u32, u64, usize)> {
     let (field, end) = unsigned(line, at)?;
@@ -46,7 +46,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn lines_and_what_becomes_of_them() {
+    fn libffm_parses_rows_and_names_faults() {
         check(
             &mut TextParser::libffm(Labels::Binary),
             &[
@@ -70,7 +70,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_written_is_read_back(features in prop::collection::vec((any::<u32>(), any::<u64>(), -1e30f32..1e30), 1..20)) {
+        fn libffm_reads_back_written_rows(features in prop::collection::vec((any::<u32>(), any::<u64>(), -1e30f32..1e30), 1..20)) {
             let mut line = String::from("1");
             for (field, index, value) in &features {
                 line += &format!(" {field}:{index}:{value}");

@@ -4,8 +4,8 @@ use super::{RESERVED, is_blank, row_of_words};
 use crate::number::{number, unsigned};
 use crate::{Labels, Minibatch, RowFault};
 
-/// `index` alone means `index:1`. A word that starts with `#` ends the line. Indices are the keys,
-/// as they stand.
+/// Parses lines. Indices are the keys, unchanged. `index` alone means `index:1`. A word that starts
+/// with `#` ends the line.
 #[derive(Clone, Debug)]
 pub struct LibSvm {
     pub labels: Labels,
@@ -36,7 +36,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn lines_and_what_becomes_of_them() {
+    fn libsvm_parses_rows_and_names_faults() {
         check(
             &mut TextParser::libsvm(Labels::Binary),
             &[
@@ -91,7 +91,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_written_is_read_back(features in prop::collection::vec((0..u64::MAX - 2, -1e30f32..1e30), 0..20), label in any::<bool>()) {
+        fn libsvm_reads_back_written_rows(features in prop::collection::vec((0..u64::MAX - 2, -1e30f32..1e30), 0..20), label in any::<bool>()) {
             let mut line = String::from(if label { "+1" } else { "-1" });
             for (index, value) in &features {
                 line += &format!(" {index}:{value}");
@@ -105,7 +105,7 @@ mod tests {
         }
 
         #[test]
-        fn any_line_is_a_row_or_a_fault(line in "[-+ 0-9:.e#x]{0,40}") {
+        fn libsvm_never_panics_on_any_line(line in "[-+ 0-9:.e#x]{0,40}") {
             read(&mut TextParser::libsvm(Labels::Real), &line);
         }
     }

@@ -4,8 +4,8 @@ use super::{end_row, is_blank, skip_blanks};
 use crate::number::{finite, number};
 use crate::{FeatureHash, Labels, Minibatch, RowFault};
 
-/// A feature's key is the hash of its name in the space of its namespace; digits are a name like
-/// any other.
+/// Parses lines. A feature's key is the hash of its name in the space of its namespace. Names that
+/// are numbers are hashed, too.
 #[derive(Clone, Debug)]
 pub struct VowpalWabbit {
     pub labels: Labels,
@@ -39,12 +39,12 @@ impl VowpalWabbit {
         Ok(())
     }
 
-    /// Label and importance: the words before the first bar, without the tag.
+    /// The label and the importance, from the text before the first bar. A tag is dropped.
     fn head(&self, head: &[u8]) -> Result<(f32, f32), RowFault> {
         if self.labels == Labels::Ignored {
             return Ok((0.0, 1.0));
         }
-        // As Vowpal Wabbit has it: the last word is the tag if it starts with ' or touches the bar.
+        // As in Vowpal Wabbit, the last word is the tag if it starts with ' or touches the bar.
         let last = head.iter().rposition(|&byte| is_blank(byte)).map_or(0, |blank| blank + 1);
         let words = if head[last..].is_empty() { head } else { &head[..last] };
         let mut at = 0;
@@ -76,8 +76,8 @@ impl VowpalWabbit {
         Ok((numbers[0], numbers[1]))
     }
 
-    /// Adds the features of the namespace whose bar stands at `bar`; gives back where the next bar
-    /// stands, or the end.
+    /// Adds the features of the namespace whose bar is at `bar`. Returns the place of the next bar,
+    /// or the line's end.
     fn namespace(&self, line: &[u8], bar: usize, rows: &mut Minibatch) -> Result<usize, RowFault> {
         let (name, mut at) = name(line, bar + 1);
         let space = self.hash.space(name);
@@ -127,20 +127,21 @@ mod tests {
     use crate::{FeatureHash, Labels, Minibatch, TextParser};
     use proptest::prelude::*;
 
-    /// Keys small enough to read: `a` and `b` of no namespace, `a` of `x`.
+    /// Short keys: of `a` and `b` without a namespace, and of `a` in the namespace `x`.
     fn keys() -> [String; 3] {
         let hash = FeatureHash::new(0, 16).unwrap();
         [("", "a"), ("", "b"), ("x", "a")]
             .map(|(space, name)| hash.key(hash.space(space.as_bytes()), name.as_bytes()).to_string())
     }
 
+    /// Puts the keys into `text`, for A, B and xA.
     fn expect(text: &str) -> String {
         let [a, b, xa] = keys();
         text.replace("xA", &xa).replace('A', &a).replace('B', &b)
     }
 
     #[test]
-    fn lines_and_what_becomes_of_them() {
+    fn vowpal_wabbit_parses_rows_and_names_faults() {
         let hash = FeatureHash::new(0, 16).unwrap();
         let table: Vec<(&str, String)> = [
             ("1 | a b", "1 A:1 B:1"),
@@ -188,12 +189,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_written_is_read_back(
+        fn vowpal_wabbit_reads_back_written_rows(
             spaces in prop::collection::vec(("[a-z]{0,3}", prop::collection::vec(("[a-z0-9_]{1,9}", -1e9f32..1e9), 0..5)), 1..4),
             importance in 0f32..1e9,
         ) {
             let hash = FeatureHash::new(9, 64).unwrap();
-            let (mut line, mut keys, mut values) = (format!("1 {importance} 'tag"), Vec::new(), Vec::new());
+            let mut line = format!("1 {importance} 'tag");
+            let mut keys = Vec::new();
+            let mut values = Vec::new();
             for (space, features) in &spaces {
                 line += &format!("|{space}");
                 for (name, value) in features {

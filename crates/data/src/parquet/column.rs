@@ -1,4 +1,5 @@
-//! One column of a Parquet row group: a chunk of its cells, given out one by one.
+//! One column of a Parquet row group: reads a chunk of cells at a time and gives them out one by
+//! one.
 
 use crate::FeatureHash;
 use crate::hash::Space;
@@ -16,7 +17,7 @@ pub enum ColumnKind {
         unsigned: bool,
     },
     Text,
-    /// Something that no feature is made of.
+    /// A type that cannot become a feature, by name.
     Other(&'static str),
 }
 
@@ -55,8 +56,8 @@ impl fmt::Display for ColumnKind {
 pub struct Column {
     reader: ColumnReader,
     unsigned: bool,
-    /// One a row of the chunk where cells may be missing: it is there if its level is the highest.
-    /// Empty elsewhere.
+    /// One for each row of the chunk, where cells may be missing: 1 if the row's cell is there,
+    /// else 0. Empty if no cell of the chunk is missing.
     levels: Vec<i16>,
     cells: Cells,
     next_row: usize,
@@ -86,7 +87,7 @@ impl Cell<'_> {
         }
     }
 
-    /// The key of the text, or of the number as it would be written.
+    /// The key of the text, or of the number's text form.
     pub fn key(self, hash: FeatureHash, space: Space) -> u64 {
         match self {
             Self::Text(text) => hash.key(space, text),
@@ -111,7 +112,7 @@ impl Column {
         Self { reader, unsigned, levels: Vec::new(), cells: Cells::Real(Vec::new()), next_row: 0, next_cell: 0 }
     }
 
-    /// Goes on `count` rows later.
+    /// Skips `count` rows.
     pub fn leap(&mut self, count: u64) -> Result<(), ParquetError> {
         let rows = usize::try_from(count).unwrap_or(usize::MAX);
         let skipped = match &mut self.reader {
@@ -126,7 +127,7 @@ impl Column {
         if skipped == rows { Ok(()) } else { Err(too_few(skipped, rows)) }
     }
 
-    /// Takes in the next `count` rows.
+    /// Reads the next `count` rows as the chunk.
     pub fn read(&mut self, count: u64) -> Result<(), ParquetError> {
         let rows = count as usize;
         let levels = &mut self.levels;
@@ -147,15 +148,16 @@ impl Column {
             ColumnReader::ByteArrayColumnReader(reader) => Cells::Text(read(reader, rows, levels, ByteArray::clone)?),
             ColumnReader::Int96ColumnReader(_) | ColumnReader::FixedLenByteArrayColumnReader(_) => return Err(unread()),
         };
-        (self.next_row, self.next_cell) = (0, 0);
+        self.next_row = 0;
+        self.next_cell = 0;
         Ok(())
     }
 
-    /// The next row's cell, if it is not missing.
+    /// The next row's cell, or none if it is missing.
     pub fn next(&mut self) -> Option<Cell<'_>> {
         let level = self.levels.get(self.next_row).copied();
         self.next_row += 1;
-        // Levels were turned into 1 and 0 as they were read.
+        // `read` has turned levels into 1 and 0.
         if level == Some(0) {
             return None;
         }
@@ -169,8 +171,8 @@ impl Column {
     }
 }
 
-/// Reads `rows` rows: the cells that are not missing, each as `into` makes it; `levels` become 1
-/// where there is one.
+/// Reads `rows` rows and returns the cells that are not missing, each converted by `into`. `levels`
+/// becomes 1 for rows whose cell is there and 0 for others, or empty if none is missing.
 fn read<T: DataType, N>(
     reader: &mut ColumnReaderImpl<T>,
     rows: usize,
@@ -185,8 +187,8 @@ fn read<T: DataType, N>(
     if cells == rows {
         levels.clear();
     }
-    // A cell is there where its level is the highest that the column can have, and so the highest
-    // there is.
+    // A cell is there if its level is the highest that the column can have. As some cell is there,
+    // that is the highest level in this chunk.
     let there = levels.iter().copied().max().filter(|_| cells > 0).unwrap_or(i16::MAX);
     levels.iter_mut().for_each(|level| *level = i16::from(*level == there));
     Ok(values.iter().map(into).collect())
@@ -197,5 +199,5 @@ fn too_few(found: usize, expected: usize) -> ParquetError {
 }
 
 fn unread() -> ParquetError {
-    ParquetError::General("a column of a type that is not read".to_owned())
+    ParquetError::General("a column of a type that cannot be read".to_owned())
 }

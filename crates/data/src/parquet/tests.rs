@@ -1,3 +1,6 @@
+//! Tests of the Parquet reader, on files that they write: every column type, shares, faults and
+//! damage.
+
 use super::*;
 use crate::{ColumnRule, DataReader, Format, Labels, ReaderSettings};
 use parquet::basic::{Compression, ZstdLevel};
@@ -17,7 +20,7 @@ const SCHEMA: &str = "message rows {
     required int32 count (UINT_32);
 }";
 
-/// Groups of rows whose number is `rows.start`…: some cells are missing.
+/// Writes a file with a row group for each range of row numbers. Some cells are missing.
 pub fn write(path: &Path, groups: &[std::ops::Range<i64>], compression: Compression) {
     let schema = Arc::new(parse_message_type(SCHEMA).unwrap());
     let properties = Arc::new(WriterProperties::builder().set_compression(compression).build());
@@ -63,7 +66,7 @@ fn rows(reader: &DataReader) -> Minibatch {
     all
 }
 
-/// What row `n` must be.
+/// Adds to `into` the row that number `n` must become.
 fn expected(n: i64, hash: FeatureHash, into: &mut Minibatch) {
     let number = |name: &str| hash.key_of_space(hash.space(name.as_bytes()));
     if n % 3 != 0 {
@@ -84,7 +87,7 @@ pub fn columns() -> ColumnRules {
 }
 
 #[test]
-fn rows_are_put_together_from_columns_of_every_type() {
+fn parquet_reads_columns_of_every_type() {
     let folder = crate::testing::Folder::new("parquet-types");
     for (name, compression) in [
         ("plain", Compression::UNCOMPRESSED),
@@ -102,7 +105,7 @@ fn rows_are_put_together_from_columns_of_every_type() {
 }
 
 #[test]
-fn every_row_is_one_workers() {
+fn every_row_goes_to_exactly_one_worker() {
     let folder = crate::testing::Folder::new("parquet-shares");
     let path = folder.path("rows");
     write(&path, &[0..1000, 1000..1100, 1100..5000], Compression::UNCOMPRESSED);
@@ -112,7 +115,7 @@ fn every_row_is_one_workers() {
     for rank in 0..3 {
         let part = rows(&reader.for_worker(rank, 3).unwrap());
         assert!(part.rows() > 1200, "worker {rank} has {} rows", part.rows());
-        // The key of `id` stands second in a row, or third after an age.
+        // The key of `id` is second in a row, or third after an age.
         seen.extend(part.iter().map(|row| row.keys[row.fields.iter().position(|&field| field == 3).unwrap()]));
     }
     let mut ids: Vec<u64> =
@@ -123,7 +126,7 @@ fn every_row_is_one_workers() {
 }
 
 #[test]
-fn files_and_columns_that_do_not_do_are_named() {
+fn parquet_names_unfit_files_columns_and_rows() {
     let folder = crate::testing::Folder::new("parquet-bad");
     let path = folder.path("rows");
     write(&path, &[0..4, 4..10], Compression::UNCOMPRESSED);
@@ -132,11 +135,11 @@ fn files_and_columns_that_do_not_do_are_named() {
         |columns: ColumnRules| DataReader::open(&[&name], settings(columns)).map(|_| ()).unwrap_err().to_string();
     assert_eq!(
         open(ColumnRules::new("label")),
-        format!("{name}: there is no column `label`; there are y, age, city, id, old, size, count")
+        format!("{name}: there is no column `label`; the columns are y, age, city, id, old, size, count")
     );
     assert_eq!(
         open(ColumnRules::new("city")),
-        format!("{name}: column `city` is text and cannot be the label: leave it out by the rule `Ignored`")
+        format!("{name}: column `city` is text and cannot be the label: give it the rule `Ignored` to leave it out")
     );
     let mut bad = settings(ColumnRules::new("id"));
     let read = |settings: ReaderSettings| {
@@ -147,21 +150,21 @@ fn files_and_columns_that_do_not_do_are_named() {
     let malformed = "expected a label of -1, 0 or 1 in column `id`, found";
     assert_eq!(read(bad.clone()), Err(format!("{name}:3:4: {malformed} `2`")));
     bad.skip_bad = 7;
-    assert_eq!(read(bad.clone()), Err(format!("{name}:10:4: {malformed} `9` (after 7 bad lines that were skipped)")));
+    assert_eq!(read(bad.clone()), Err(format!("{name}:10:4: {malformed} `9` (after 7 skipped malformed lines)")));
     bad.skip_bad = 8;
     assert_eq!(read(bad), Ok(2));
     let whole = std::fs::read(&path).unwrap();
     for length in [4, 100, whole.len() - 1] {
         std::fs::write(&path, &whole[..length]).unwrap();
         let problem = open(ColumnRules::new("y"));
-        assert!(problem.starts_with(&format!("{name}: is no Parquet file that can be read: ")), "{problem}");
+        assert!(problem.starts_with(&format!("{name}: is not a readable Parquet file: ")), "{problem}");
     }
     std::fs::write(&path, b"1 2:3\n").unwrap();
-    assert_eq!(open(ColumnRules::new("y")), format!("{name}: is no Parquet file: it does not start with `PAR1`"));
+    assert_eq!(open(ColumnRules::new("y")), format!("{name}: is not a Parquet file: it does not start with `PAR1`"));
 }
 
 #[test]
-fn damaged_bytes_are_an_error_or_other_rows() {
+fn parquet_never_panics_on_damaged_bytes() {
     let folder = crate::testing::Folder::new("parquet-damage");
     let path = folder.path("rows");
     write(&path, &[0..200, 200..300], Compression::SNAPPY);
@@ -171,7 +174,8 @@ fn damaged_bytes_are_an_error_or_other_rows() {
         damaged[at] ^= 0x55;
         std::fs::write(&path, &damaged).unwrap();
         let Ok(reader) = DataReader::open(&[path.to_str().unwrap()], settings(columns())) else { continue };
-        let (mut source, mut batch) = (reader.source(), Minibatch::new());
+        let mut source = reader.source();
+        let mut batch = Minibatch::new();
         while let Ok(true) = source.fill(&mut batch) {}
     }
 }

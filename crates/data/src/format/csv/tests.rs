@@ -1,3 +1,5 @@
+//! Tests of the CSV parser: cells, quotes, headings and guessed columns.
+
 use super::{Csv, CsvHeader};
 use crate::format::testing::{check, read};
 use crate::{ColumnRule, FeatureHash, Labels, Minibatch, TextParser};
@@ -21,7 +23,7 @@ fn parser(labels: Labels) -> TextParser {
 }
 
 #[test]
-fn lines_and_what_becomes_of_them() {
+fn csv_parses_rows_and_names_faults() {
     let age = number("age");
     let city = |cell: &str| category("city", cell);
     let table = [
@@ -48,7 +50,7 @@ fn lines_and_what_becomes_of_them() {
 }
 
 #[test]
-fn a_column_is_numeric_if_all_that_is_looked_at_is() {
+fn csv_guesses_a_column_numeric_if_all_its_sample_cells_are_numbers() {
     let head = b"a,b,c,d,y\n1,,5d877109,,0\n-2.5,1e3,44956024,,1\n";
     let mut parser = TextParser::csv(&Csv::new("y"), Labels::Binary, hash(), head).unwrap();
     let expected =
@@ -62,7 +64,7 @@ fn a_column_is_numeric_if_all_that_is_looked_at_is() {
 }
 
 #[test]
-fn headings_are_told_from_rows() {
+fn csv_tells_headings_from_rows() {
     let with = parser(Labels::Binary);
     assert_eq!(with.is_heading(b"age,y,city\r"), Ok(true));
     assert_eq!(with.is_heading(b"age,\"y\",city"), Ok(true));
@@ -74,16 +76,16 @@ fn headings_are_told_from_rows() {
     let mut without = TextParser::csv(&csv, Labels::Binary, hash(), b"a\ty\n3\t1\n").unwrap();
     assert_eq!(without.is_heading(b"a\ty"), Ok(true));
     assert_eq!(without.is_heading(b"3\t1"), Ok(false));
-    assert_eq!(read(&mut without, "3\t1"), format!("1 0:{}:3", number("a")), "the heading was not looked at as a row");
+    assert_eq!(read(&mut without, "3\t1"), format!("1 0:{}:3", number("a")), "the heading was not sampled as a row");
 }
 
 #[test]
-fn a_heading_that_does_not_do_is_refused() {
+fn csv_rejects_headings_that_do_not_fit() {
     for (head, problem) in [
-        ("", "the first line is no heading: it is empty"),
-        ("a,b\n1,2\n", "there is no column `y`; there are a, b"),
+        ("", "the first line is not a heading: it is empty"),
+        ("a,b\n1,2\n", "there is no column `y`; the columns are a, b"),
         ("y,a,a\n", "there are two columns `a`"),
-        ("y,\"a\n", "the first line is no heading: expected `\"` at the end of a quoted cell, found nothing"),
+        ("y,\"a\n", "the first line is not a heading: expected `\"` at the end of a quoted cell, found nothing"),
     ] {
         let error = TextParser::csv(&Csv::new("y"), Labels::Binary, hash(), head.as_bytes()).unwrap_err();
         assert_eq!(error.to_string(), problem, "{head:?}");
@@ -91,14 +93,17 @@ fn a_heading_that_does_not_do_is_refused() {
     let marked = b"\xEF\xBB\xBFy,a\n1,2\n";
     assert!(
         TextParser::csv(&Csv::new("y"), Labels::Binary, hash(), marked).is_ok(),
-        "a byte order mark is no part of it"
+        "a byte order mark is not part of the heading"
     );
-    assert!(TextParser::csv(&Csv::new("y"), Labels::Ignored, hash(), b"a\n1\n").is_ok(), "no label to be read");
+    assert!(
+        TextParser::csv(&Csv::new("y"), Labels::Ignored, hash(), b"a\n1\n").is_ok(),
+        "labels are ignored, so their column may be missing"
+    );
 }
 
 proptest! {
     #[test]
-    fn what_was_written_is_read_back(age in -1e30f32..1e30, city in "[ -~é]{0,12}") {
+    fn csv_reads_back_written_rows(age in -1e30f32..1e30, city in "[ -~é]{0,12}") {
         let line = format!("{age},1,\"{}\"", city.replace('"', "\"\""));
         let mut rows = Minibatch::new();
         parser(Labels::Binary).line(line.as_bytes(), &mut rows).unwrap();
