@@ -1,64 +1,64 @@
-//! How well predictions fit: sums that grow by one example at a time, in memory that does not grow
-//! at all.
+//! Quality of predictions: log loss, accuracy, AUC, RMSE and R². Examples are added one at a time,
+//! in constant memory; the AUC is by a histogram of the log-odds.
 
 use crate::logistic::log_loss;
 use crate::program::Task;
 
-/// No probability is taken to be nearer to 0 than this when its logarithm is taken: a model that
-/// was sure and wrong loses much, not everything.
+/// Probabilities are raised to at least this before their logarithm is taken, so a prediction that
+/// is certain and wrong has a large loss, not an infinite one.
 const LEAST_PROBABILITY: f64 = 1e-15;
-/// Log-odds are ranked by their sign and leading bits: two that agree in 11 of them after the first
+/// Log-odds are ranked by their sign and leading bits: two that agree in 11 bits of the mantissa
 /// count as equal.
 const RANK_SHIFT: u32 = 12;
-/// The least and the largest magnitudes that are told apart.
+/// Magnitudes outside these two are ranked like the nearer one.
 const LEAST_ODDS: f32 = 1.0 / 65_536.0;
 const LARGEST_ODDS: f32 = 1024.0;
-/// Ranks of one sign.
+/// How many ranks each sign has.
 const RANKS: usize = ((LARGEST_ODDS.to_bits() - LEAST_ODDS.to_bits()) >> RANK_SHIFT) as usize + 1;
 
-/// The rank of an example's log-odds among all: more for higher ones.
+/// The rank of an example's log-odds: higher for higher log-odds.
 fn rank(log_odds: f32) -> usize {
     let magnitude = log_odds.abs().clamp(LEAST_ODDS, LARGEST_ODDS).to_bits();
-    // What is no number has some rank; the loss shows that it is none.
+    // NaN gets some rank; the loss shows that it is NaN.
     let rank = ((magnitude.saturating_sub(LEAST_ODDS.to_bits())) >> RANK_SHIFT) as usize;
     let rank = rank.min(RANKS - 1);
     if log_odds < 0.0 { RANKS - 1 - rank } else { RANKS + rank }
 }
 
-/// How well predictions fit so far.
+/// Sums that say how well predictions fit so far.
 pub struct Fit {
     task: Task,
     examples: f64,
-    /// Of the log-loss, or of the squared errors.
+    /// Sum of the log losses, or of the squared errors.
     loss: f64,
     correct: f64,
     label: f64,
     label_squared: f64,
-    /// For two classes: how many examples of either label have log-odds of each rank.
+    /// For two classes: how many examples of each label have log-odds of each rank.
     ranks: Vec<[f64; 2]>,
 }
 
-/// What there is to say about it.
+/// How well predictions fit, as figures.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Quality {
-    /// Of probabilities of a label of 1.
+    /// For two classes.
     Binary {
-        /// Mean −ln of the probability of what was the case.
+        /// Mean −ln of the predicted probability of the true label.
         log_loss: f64,
-        /// Share of examples whose likelier label was the case.
+        /// Share of examples whose likelier label is the true one.
         accuracy: f64,
-        /// Chance that an example labelled 1 is given a higher probability than one labelled 0; not
-        /// a number unless there are both.
+        /// Chance that an example labelled 1 gets a higher probability than one labelled 0. NaN
+        /// unless there are both labels.
         auc: f64,
     },
-    /// Of the probabilities of classes.
+    /// For several classes.
     Classes {
-        /// Mean −ln of the probability of the class.
+        /// Mean −ln of the predicted probability of the true class.
         log_loss: f64,
-        /// Share of examples whose likeliest class was the case.
+        /// Share of examples whose likeliest class is the true one.
         accuracy: f64,
     },
-    /// Of numbers.
+    /// For numbers.
     Regression {
         /// Root of the mean squared error.
         rmse: f64,
@@ -68,7 +68,7 @@ pub enum Quality {
 }
 
 impl Quality {
-    /// Each figure with its name, as people and programs read them.
+    /// Each figure with its name, as reports show them.
     #[must_use]
     pub fn named(&self) -> Vec<(&'static str, f64)> {
         match *self {
@@ -82,7 +82,7 @@ impl Quality {
 }
 
 impl Fit {
-    /// Nothing predicted yet.
+    /// Sums of no predictions yet.
     #[must_use]
     pub fn new(task: Task) -> Self {
         let ranks = if task == Task::Binary { 2 * RANKS } else { 0 };
@@ -93,14 +93,15 @@ impl Fit {
     /// Counts one example, which stands for `importance` ordinary ones.
     ///
     /// # Panics
-    /// If the prediction is not as long as the task's predictions are.
+    /// If `prediction` does not have as many numbers as the task's predictions.
     pub fn add(&mut self, label: f32, importance: f32, prediction: &[f32]) {
         assert_eq!(prediction.len(), self.task.outputs(), "a prediction of this task");
         let importance = f64::from(importance);
         self.examples += importance;
         match self.task {
             Task::Binary => {
-                let (one, log_odds) = (label > 0.5, prediction[0]);
+                let one = label > 0.5;
+                let log_odds = prediction[0];
                 self.loss += importance * log_loss(f64::from(log_odds), label);
                 self.correct += if (log_odds > 0.0) == one { importance } else { 0.0 };
                 self.ranks[rank(log_odds)][usize::from(one)] += importance;
@@ -113,7 +114,8 @@ impl Fit {
                 self.correct += if likeliest == Some(class) { importance } else { 0.0 };
             }
             Task::Regression => {
-                let (label, error) = (f64::from(label), f64::from(prediction[0]) - f64::from(label));
+                let label = f64::from(label);
+                let error = f64::from(prediction[0]) - label;
                 self.loss += importance * error * error;
                 self.label += importance * label;
                 self.label_squared += importance * label * label;
@@ -121,13 +123,14 @@ impl Fit {
         }
     }
 
-    /// What can be said by now; nothing without examples.
+    /// The figures so far; none without examples.
     #[must_use]
     pub fn quality(&self) -> Option<Quality> {
         if self.examples <= 0.0 {
             return None;
         }
-        let (mean, accuracy) = (self.loss / self.examples, self.correct / self.examples);
+        let mean = self.loss / self.examples;
+        let accuracy = self.correct / self.examples;
         Some(match self.task {
             Task::Binary => Quality::Binary { log_loss: mean, accuracy, auc: self.auc() },
             Task::Classes { .. } => Quality::Classes { log_loss: mean, accuracy },
@@ -138,10 +141,12 @@ impl Fit {
         })
     }
 
-    /// Pairs of unlike labels that are ranked rightly, those of equal rank by half, over all such
-    /// pairs.
+    /// The share of pairs of unlike labels that are ranked correctly. Pairs of equal rank count
+    /// half.
     fn auc(&self) -> f64 {
-        let (mut zeros, mut ones, mut right) = (0.0, 0.0, 0.0);
+        let mut zeros = 0.0;
+        let mut ones = 0.0;
+        let mut right = 0.0;
         for [zero, one] in &self.ranks {
             right += one * (zeros + zero / 2.0);
             zeros += zero;
@@ -156,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_of_two_classes_follow_their_definitions() {
+    fn figures_of_two_classes_match_their_definitions() {
         let mut fit = Fit::new(Task::Binary);
         assert_eq!(fit.quality(), None);
         for (label, probability) in [(1.0, 0.9), (0.0, 0.6), (1.0, 0.6), (0.0, 0.1)] {
@@ -167,17 +172,17 @@ mod tests {
         let expected = -(0.9f64.ln() + 0.4f64.ln() + 0.6f64.ln() + 0.9f64.ln()) / 4.0;
         assert!((log_loss - expected).abs() < 1e-6);
         assert_eq!(accuracy, 0.75);
-        // Of the four pairs three are right and one is even.
+        // Of the four pairs three are ranked correctly, and one has equal ranks.
         assert_eq!(auc, 3.5 / 4.0);
     }
 
     #[test]
-    fn a_sure_mistake_is_dear_and_finite() {
+    fn a_sure_mistake_has_a_large_finite_loss() {
         let mut fit = Fit::new(Task::Binary);
         fit.add(1.0, 1.0, &[-1e4]);
         let Some(Quality::Binary { log_loss, auc, .. }) = fit.quality() else { panic!("of two classes") };
         assert!(log_loss == 1e4 && auc.is_nan());
-        // However sure, the surer one ranks higher.
+        // Higher log-odds rank higher, even for very sure predictions.
         for (low, high) in [(9.0, 10.0), (-0.1, 0.1), (-30.0, -29.0), (1e-4, 2e-4), (f32::MIN, f32::MAX)] {
             assert!(rank(low) < rank(high), "{low} and {high}");
         }
@@ -185,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_of_classes_and_numbers_follow_their_definitions() {
+    fn figures_of_classes_and_numbers_match_their_definitions() {
         let mut fit = Fit::new(Task::Classes { count: 3 });
         fit.add(2.0, 3.0, &[0.2, 0.2, 0.6]);
         fit.add(0.0, 1.0, &[0.25, 0.5, 0.25]);

@@ -1,21 +1,25 @@
-//! Factorisation machine: two classes; beside its weight, each feature has a few factors, and two
-//! features of an example act together by the product of theirs (Rendle 2010).
+//! Factorisation machine, for two classes (Rendle 2010). Each feature has a few factors beside its
+//! weight. Two features of an example interact by the dot product of their factors.
 //!
-//! z = Σ w x + Σ_f ((Σ v_f x)² − Σ v_f² x²) / 2, and the derivative of z by v_f is x (Σ v_f x − v_f
-//! x). The constant term has no factors. The loss is that of logistic regression.
+//! The score is
+//!
+//!   z = Σ w x + Σ_f ((Σ v_f x)² − Σ v_f² x²) / 2
+//!
+//! and its derivative by v_f is x (Σ v_f x − v_f x). The constant term has no factors. The loss is
+//! that of logistic regression.
 
 use crate::gather::{Example, Examples};
 use crate::logistic::{log_loss, sigmoid};
 use crate::program::{Program, Task, Weights};
 use slackwater::policy::Initial;
 
-/// The program.
+/// The factorisation machine.
 pub struct FactorisationMachine {
-    /// Factors a feature.
+    /// How many factors a feature has.
     pub factors: usize,
-    /// Decides what the factors start from.
+    /// The seed of the factors' initial values.
     pub seed: u64,
-    /// The standard deviation of what they start from. With zeros they would stay zero.
+    /// The standard deviation of the factors' initial values. From zero they would stay zero.
     pub spread: f64,
     /// λ₂ of the weights.
     pub l2: f64,
@@ -24,7 +28,7 @@ pub struct FactorisationMachine {
 }
 
 impl FactorisationMachine {
-    /// The score of an example. Leaves Σ v_f x for each factor in `sums`.
+    /// The score of an example. Fills `sums` with Σ v_f x for each factor.
     fn score(&self, example: &Example<'_>, weights: &[&[f32]], sums: &mut Vec<f32>) -> f64 {
         sums.clear();
         sums.resize(self.factors, 0.0);
@@ -60,7 +64,8 @@ impl Program for FactorisationMachine {
     }
 
     fn learn(&self, examples: &Examples<'_>, weights: &[&[f32]], gradients: &mut [Vec<f32>]) -> f64 {
-        let (mut loss, mut sums) = (0.0, Vec::new());
+        let mut loss = 0.0;
+        let mut sums = Vec::new();
         let [linear, factors] = gradients else { return f64::NAN };
         for example in examples.iter() {
             let score = self.score(&example, weights, &mut sums);

@@ -1,22 +1,22 @@
-//! The distinct keys of a minibatch, and where each feature's weight lies among what was pulled for
-//! them.
+//! Finds the distinct keys of a minibatch, and for each feature the place of its weight among the
+//! rows that are pulled for those keys.
 
 use crate::scaling::{Scale, Scaling};
 use data::Minibatch;
 use slackwater::Keys;
 use slackwater::policy::Placement;
 
-/// The key under which a program learns its constant term. Readers never make it: indices are
-/// smaller, and a hash meets it once in 2⁶⁴.
+/// The key of a program's constant term. Features hardly ever have it: indices of LibSVM are
+/// smaller, and a hash equals it once in 2⁶⁴.
 pub const BIAS: u64 = u64::MAX;
 
-/// A minibatch with its distinct keys. Weights and gradients come in the order of `keys`.
+/// A minibatch with its distinct keys. Weights and gradients are in the order of `keys`.
 pub struct Examples<'a> {
     /// The rows as they were read.
     pub batch: &'a Minibatch,
     /// The distinct keys, in the order of the table.
     pub keys: &'a Keys,
-    /// For each feature of the batch, the place of its key.
+    /// For each feature of the batch, the place of its key in `keys`.
     places: &'a [u32],
     /// For each feature of the batch, its value.
     values: &'a [f32],
@@ -26,12 +26,12 @@ pub struct Examples<'a> {
 
 /// One example: its label, and where its weights are.
 pub struct Example<'a> {
-    /// What is to be learnt; 0 where the data has no labels.
+    /// The label; 0 if the data has no labels.
     pub label: f32,
     /// How many ordinary examples it counts for.
     pub importance: f32,
-    /// For each feature, the place of its weights. One place may come twice, where two names hash
-    /// to one key.
+    /// For each feature, the place of its weights. A place may come twice, if two names hash to one
+    /// key.
     pub places: &'a [u32],
     /// For each feature, its value.
     pub values: &'a [f32],
@@ -40,18 +40,19 @@ pub struct Example<'a> {
 }
 
 impl Example<'_> {
-    /// The places and values of all terms, the constant one last.
+    /// The places and values of all terms, the constant term last.
     pub fn terms(&self) -> impl Iterator<Item = (usize, f32)> + '_ {
         let features = self.places.iter().zip(self.values).map(|(place, value)| (*place as usize, *value));
         features.chain(self.bias.map(|place| (place as usize, 1.0)))
     }
 
-    /// Σ w x over the terms, where each weight is one number.
+    /// Σ w x over the terms, for a table with one weight for each key.
     #[must_use]
     pub fn score(&self, weights: &[f32]) -> f64 {
-        // Four sums that do not wait for each other.
+        // Four sums, so that an addition need not wait for the one before.
         let mut sums = [0.0; 4];
-        let (mut places, mut values) = (self.places.chunks_exact(4), self.values.chunks_exact(4));
+        let mut places = self.places.chunks_exact(4);
+        let mut values = self.values.chunks_exact(4);
         let term = |(place, value): (&u32, &f32)| f64::from(weights[*place as usize]) * f64::from(*value);
         for four in (&mut places).zip(&mut values) {
             sums.iter_mut().zip(four.0.iter().zip(four.1).map(term)).for_each(|(sum, term)| *sum += term);
@@ -77,7 +78,8 @@ impl Examples<'_> {
 
     /// The examples, first to last.
     pub fn iter(&self) -> impl Iterator<Item = Example<'_>> {
-        let (labels, importances) = (self.batch.labels(), self.batch.importances());
+        let labels = self.batch.labels();
+        let importances = self.batch.importances();
         self.batch.offsets().windows(2).enumerate().map(move |(row, ends)| Example {
             label: labels.get(row).map_or(0.0, |label| self.label.apply(*label)),
             importance: importances.map_or(1.0, |importances| importances[row]),
@@ -88,12 +90,12 @@ impl Examples<'_> {
     }
 }
 
-/// What a minibatch needs of the tables, found ahead of time.
+/// The keys that a minibatch needs of the tables, found ahead of time in the reader's thread.
 pub struct GatheredKeys {
     /// The distinct keys, in the order of the table.
     pub keys: Keys,
     places: Vec<u32>,
-    /// The values on one scale, where there is one.
+    /// The scaled values, if features are standardised.
     scaled: Option<Vec<f32>>,
     label: Scale,
     bias: Option<u32>,
@@ -106,7 +108,7 @@ impl Default for GatheredKeys {
 }
 
 impl GatheredKeys {
-    /// The examples of the minibatch that this was gathered from.
+    /// The examples of `batch`, from which this was gathered.
     #[must_use]
     pub fn examples<'a>(&'a self, batch: &'a Minibatch) -> Examples<'a> {
         let values = self.scaled.as_deref().unwrap_or_else(|| batch.values());
@@ -115,25 +117,25 @@ impl GatheredKeys {
     }
 }
 
-/// Finds the distinct keys of one minibatch after another, in memory that is used again.
+/// Finds the distinct keys of one minibatch after another, and uses its memory again.
 pub struct Gather {
     placement: Placement,
     with_bias: bool,
     scaling: Option<Scaling>,
     seen: Seen,
-    /// The place among the table's keys of each distinct key.
+    /// For each distinct key, its place in the table's order.
     order: Vec<u32>,
 }
 
 impl Gather {
-    /// For tables of this placement, with the key of a constant term or without, on a scale if
-    /// there is one.
+    /// For tables of this placement, with or without a constant term, and with standardised
+    /// features if `scaling` is given.
     #[must_use]
     pub fn new(placement: Placement, with_bias: bool, scaling: Option<&Scaling>) -> Self {
         Self { placement, with_bias, scaling: scaling.cloned(), seen: Seen::default(), order: Vec::new() }
     }
 
-    /// Gathers a minibatch.
+    /// Fills `gathered` for a minibatch.
     pub fn gather(&mut self, batch: &Minibatch, gathered: &mut GatheredKeys) {
         let Self { placement, with_bias, scaling, seen, order } = self;
         let GatheredKeys { keys, places, scaled, label, bias } = gathered;
@@ -159,18 +161,19 @@ impl Gather {
     }
 }
 
-/// The distinct keys of a minibatch in the order in which they were first seen.
+/// The distinct keys of a minibatch, in the order in which they first came. Finds a key's place by
+/// its stamp: from an array for small keys, from a hash table for others.
 #[derive(Default)]
 struct Seen {
-    /// So many of `keys` are meant; what is behind them is room.
+    /// How many of `keys` are distinct keys of this minibatch; the rest is spare room.
     count: usize,
     keys: Vec<u64>,
-    /// What the stamp of the first key is. A smaller stamp is of an earlier minibatch, so nothing
-    /// has to be cleared between.
+    /// The stamp of this minibatch's first key. A smaller stamp is from an earlier minibatch, so
+    /// nothing has to be cleared between minibatches.
     first: u32,
-    /// The stamp of each key below its length: `first` and its place.
+    /// The stamps of small keys, by key. A key's stamp is `first` plus its place.
     small: Vec<u32>,
-    /// The other keys, hashed.
+    /// A hash table of the other keys, with linear probing.
     cells: Vec<Cell>,
 }
 
@@ -180,15 +183,17 @@ struct Cell {
     stamp: u32,
 }
 
-/// Keys below this have a stamp each; a power of two.
+/// Keys below this have a stamp each in `Seen::small`. A power of two.
 const SMALL: u64 = 1 << 20;
-/// There are at least this many cells for each distinct key.
+/// At least this many cells of the hash table for each distinct key.
 const ROOM: usize = 2;
+/// Cells of the hash table, at least. A power of two.
 const FEWEST_CELLS: usize = 1 << 10;
-/// So many keys are looked at before it is decided how to go about them.
+/// Keys that are looked up together, all in the array or each by itself.
 const SOME: usize = 512;
 
 impl Seen {
+    /// Begins a minibatch.
     fn begin(&mut self) {
         let next = self.first.max(1).checked_add(self.count as u32).filter(|next| *next < u32::MAX / 2);
         self.first = next.unwrap_or_else(|| {
@@ -203,10 +208,10 @@ impl Seen {
         &self.keys[..self.count]
     }
 
-    /// Appends the place of each of some keys.
+    /// Appends the place of each key to `places`.
     fn places(&mut self, keys: &[u64], places: &mut Vec<u32>) {
         for some in keys.chunks(SOME) {
-            // No key has a bit that is not in here.
+            // All bits of all keys, so no key is larger than this.
             let bits = some.iter().fold(0, |bits, key| bits | *key);
             if bits < SMALL {
                 self.make_small(bits);
@@ -217,13 +222,16 @@ impl Seen {
         }
     }
 
-    /// As [`places`](Self::places), where every key has a stamp of its own.
+    /// Like [`places`](Self::places), for keys that all have a stamp in the array.
     ///
-    /// Whether a key is new is hard to foresee, so nothing branches on it: each is written behind
-    /// the distinct ones, and stays there if it is new.
+    /// The processor cannot predict whether a key is new, so the code does not branch on it. Each
+    /// key is written behind the distinct ones, and stays there if it is new.
     fn small_places(&mut self, keys: &[u64], places: &mut Vec<u32>) {
         self.make_room(keys.len());
-        let (first, small, distinct, mut count) = (self.first, &mut self.small[..], &mut self.keys[..], self.count);
+        let first = self.first;
+        let small = &mut self.small[..];
+        let distinct = &mut self.keys[..];
+        let mut count = self.count;
         places.extend(keys.iter().map(|key| {
             let stamp = &mut small[*key as usize];
             let is_new = *stamp < first;
@@ -236,24 +244,25 @@ impl Seen {
         self.count = count;
     }
 
-    /// Makes room behind the distinct keys for some more, and one that does not stay.
+    /// Makes room behind the distinct keys for `more` keys, and for one that is not new.
     fn make_room(&mut self, more: usize) {
         if self.keys.len() <= self.count + more {
             self.keys.resize((self.count + more + 1).next_power_of_two(), 0);
         }
     }
 
-    /// Gives each key up to this one a stamp of its own.
+    /// Gives each key up to this one a stamp in the array.
     fn make_small(&mut self, key: u64) {
         if self.small.len() <= key as usize {
             self.small.resize((key as usize + 1).next_power_of_two(), 0);
         }
     }
 
-    /// The place of a key among the distinct ones; a new key takes the next.
+    /// The place of a key among the distinct ones. A new key gets the next place.
     #[inline]
     fn place(&mut self, key: u64) -> u32 {
-        let (first, next) = (self.first, self.count as u32);
+        let first = self.first;
+        let next = self.count as u32;
         let stamp = match self.small.get_mut(key as usize) {
             Some(stamp) => stamp,
             None => self.rare(key),
@@ -268,7 +277,7 @@ impl Seen {
         next
     }
 
-    /// The stamp of a key that had none, or that is too large for one of its own.
+    /// The stamp of a key that is not in the array yet, or too large for it.
     fn rare(&mut self, key: u64) -> &mut u32 {
         if key < SMALL {
             self.make_small(key);
@@ -282,11 +291,12 @@ impl Seen {
         &mut self.cells[at].stamp
     }
 
-    /// The cell of a key, or the empty one that it may have.
+    /// The cell of a key, or the empty cell that it can take.
     #[inline]
     fn cell(&self, key: u64) -> usize {
         let mask = self.cells.len() - 1;
-        // The highest bits of a product with 2⁶⁴ / φ, which neighbours do not share.
+        // The highest bits of a product with 2⁶⁴ / φ, which differ for neighbouring keys (Fibonacci
+        // hashing).
         let mut at = (key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - self.cells.len().trailing_zeros())) as usize;
         while self.cells[at].stamp >= self.first && self.cells[at].key != key {
             at = (at + 1) & mask;
@@ -294,6 +304,7 @@ impl Seen {
         at
     }
 
+    /// Doubles the hash table, and puts this minibatch's keys into it again.
     fn grow(&mut self) {
         let count = (self.cells.len() * 2).max(FEWEST_CELLS);
         self.cells.clear();
@@ -322,14 +333,15 @@ mod tests {
     }
 
     #[test]
-    fn every_feature_finds_its_key_whatever_was_gathered_before() {
-        // Some small, some hashed.
+    fn gather_finds_each_features_key_after_any_earlier_minibatch() {
+        // Some keys are small, some are hashed.
         let many: Vec<u64> = (0..5_000).map(|key| key * key).collect();
         let mut gathers = [false, true].map(|with_bias| Gather::new(Placement::Spread, with_bias, None));
         let mut gathered = GatheredKeys::default();
         for rows in [&[&[7, 3, 7][..], &[], &[3, 900]][..], &[&many, &many[..9]], &[], &[&[900][..], &[u64::MAX - 1]]] {
             for gather in &mut gathers {
-                let (batch, with_bias) = (batch(rows), gather.with_bias);
+                let batch = batch(rows);
+                let with_bias = gather.with_bias;
                 gather.gather(&batch, &mut gathered);
                 let examples = gathered.examples(&batch);
                 let ids: Vec<u64> = examples.keys.ids().collect();
@@ -345,8 +357,9 @@ mod tests {
             }
         }
     }
+
     #[test]
-    fn stamps_that_run_out_begin_anew() {
+    fn stamps_restart_when_they_run_out() {
         let mut seen = Seen::default();
         let keys = [5, 1 << 40, 5, 6, 1 << 40];
         for first in [0, u32::MAX / 2 - 2, 0] {

@@ -1,6 +1,8 @@
-//! Rounds over data that workers lease range by range, rather than have a share of: they may come
-//! and go, and every example counts once. Nobody is special, and nobody meets anybody: what is left
-//! of a worker that is lost, others learn.
+//! The training loop over leased data: workers lease the input range by range, instead of having
+//! fixed shares.
+//!
+//! Workers may come and go, and every example counts once. No worker has a special role, and there
+//! are no barriers. The rest of a lost worker's leases goes to others.
 
 use crate::rounds::{Go, Learnt, Lesson, RoundsEnd, TrainError, weight_of};
 use crate::tally::{Counted, Tally};
@@ -12,34 +14,35 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Large input is cut into about so many ranges: enough that the last of them keep nobody waiting
-/// for long.
+/// Large input is cut into about so many ranges: enough that no worker waits long for the last of
+/// them.
 const RANGES: u64 = 256;
-/// And a range has at least so many minibatches, as far as can be told beforehand, or most of them
-/// would be short.
+/// A range has at least about so many minibatches. With fewer, a large part of the minibatches
+/// would be the short last ones of ranges.
 const FEWEST_MINIBATCHES: u64 = 4;
-/// What a row takes in a file, about.
+/// About how many bytes a row takes in a file.
 const ROW_BYTES: u64 = 128;
-/// Minibatches that a worker of average speed learns from in a clock, unless told otherwise: enough
-/// that others can have fewer, or more.
+/// By default, how many minibatches a worker of average speed learns from in a clock: enough that
+/// slower workers can have fewer, and faster ones more.
 pub const PER_CLOCK: u32 = 4;
-/// How long a worker waits for a lease before it looks whether the training has been ended.
+/// While a worker waits for a lease, it checks this often whether the training has ended.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// Files that are leased: every worker that opens them alike learns from what the others do not.
+/// Files to lease. Workers that open them in the same way share them: each learns from other
+/// ranges.
 #[derive(Clone, Debug)]
 pub struct Leased {
     reader: DataReader,
     cuts: Cuts,
-    /// The same for all who were told to do the same.
+    /// A hash of the training's settings: the same for all workers that were started with the same.
     told: u64,
     per_clock: u32,
 }
 
 impl Leased {
-    /// Cuts the files of `reader`. Where they are cut depends on them and the size of minibatches
-    /// alone. `told` is a number that is the same for all who were told to do the same: a worker
-    /// with another is turned away.
+    /// Cuts the files of `reader` into ranges, which depend only on the files and the size of
+    /// minibatches. `told` is a number, such as a hash of the settings, that is the same for all
+    /// workers started with the same settings. A worker with another number is refused.
     pub fn of(reader: &DataReader, told: u64) -> Result<Self, DataError> {
         let settings = reader.settings();
         let row_bytes = match (&settings.format, reader.files().first()) {
@@ -51,15 +54,15 @@ impl Leased {
         Ok(Self { reader: reader.clone(), cuts, told, per_clock: PER_CLOCK })
     }
 
-    /// So many minibatches in a clock, for a worker of average speed: others have more or fewer, so
-    /// that all end their clocks together. With 1, everybody has the same, and who is slow for good
-    /// holds all others at the bound.
+    /// Sets how many minibatches a worker of average speed has in a clock. Others have more or
+    /// fewer, so that all end their clocks together. With 1, all workers have the same number, and
+    /// a permanently slow worker makes all others wait at the bound.
     #[must_use]
     pub fn per_clock(self, minibatches: u32) -> Self {
         Self { per_clock: minibatches.max(1), ..self }
     }
 
-    /// The same files once, in order.
+    /// The same files, read once and in order.
     pub(crate) fn once(&self) -> Result<Self, DataError> {
         Self::of(&self.reader.once(), self.told)
     }
@@ -70,17 +73,18 @@ impl Leased {
         self.reader.settings()
     }
 
-    /// How many ranges there are: no more workers than that learn at a time.
+    /// How many ranges there are. At most so many workers learn at a time.
     #[must_use]
     pub fn ranges(&self) -> u64 {
         self.cuts.ranges()
     }
 
-    /// How many leases: each range in each epoch.
+    /// How many leases there are: one for each range in each epoch.
     pub(crate) fn leases(&self) -> u64 {
         self.cuts.ranges().saturating_mul(self.settings().epochs.into())
     }
 
+    /// Opens the leases under this name, in the run of the session.
     pub(crate) fn open(&self, session: &Session, name: &str) -> Result<DataLeases, slackwater::Error> {
         let settings = self.settings();
         let input = LeasedInput::new(self.cuts.ranges()).epochs(settings.epochs).per_clock(self.per_clock);
@@ -89,21 +93,22 @@ impl Leased {
         session.leases(name, &input.named(&self.to_string(), fingerprint))
     }
 
+    /// The reader of a lease's range.
     pub(crate) fn range(&self, lease: &DataLease) -> Result<DataReader, DataError> {
         self.cuts.open(lease.number())
     }
 }
 
-/// In words, for whoever must find out why two workers do not go together.
+/// The files, ranges and settings as text, to help find out why two workers do not match.
 impl fmt::Display for Leased {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} by settings {:016x}", self.cuts, self.told)
     }
 }
 
-/// One worker's rounds over what it is granted, until every lease of every epoch is committed, by
-/// whomever. `watch` is told of each minibatch, and may end it early, for all workers alike. All
-/// are at one clock then.
+/// Runs one worker's training loop over the ranges that it is granted, until every lease of every
+/// epoch is committed by some worker. `watch` gets a report of each minibatch, and may end the loop
+/// early, for all workers. After the loop all workers are at the same clock.
 pub(crate) fn make_leased_rounds<P: Default + Send + 'static>(
     session: &Session,
     leased: &Leased,
@@ -116,17 +121,20 @@ pub(crate) fn make_leased_rounds<P: Default + Send + 'static>(
     let mut leases = leased.open(session, &format!("train {number}"))?;
     let mut reading =
         Reading { leased, prepare: Arc::new(Mutex::new(prepare)), ahead: None, done: ReadProgress::default() };
-    // Minibatches in the clock that has not ended.
+    // Minibatches in the current clock.
     let mut in_clock = 0;
     let mut told = false;
     while !told && !leases.is_ended() {
         let Some((lease, mut batches)) = reading.next(session, &mut leases)? else { break };
         let place = lease.place() as f64 / leased.leases() as f64;
-        let (mut lease, mut counted) = (Some(lease), Counted::default());
+        let mut lease = Some(lease);
+        let mut counted = Counted::default();
         let mut next = batches.next().transpose()?;
         while let Some(batch) = next.take() {
             let Lesson { loss, staleness, parked } = learn(&batch, lease.as_ref())?;
-            let (epoch, examples, weight) = (batch.epoch(), batch.rows() as u64, weight_of(&batch));
+            let epoch = batch.epoch();
+            let examples = batch.rows() as u64;
+            let weight = weight_of(&batch);
             drop(batch);
             counted = counted.and(Counted::minibatch(examples, weight, loss));
             next = batches.next().transpose()?;
@@ -152,7 +160,8 @@ pub(crate) fn make_leased_rounds<P: Default + Send + 'static>(
             reading.look_ahead(&mut leases)?;
         }
         match lease {
-            // Nobody will learn the rest of it; what was learnt counts.
+            // The training has ended, so no worker learns the rest of this lease. The learnt part
+            // counts.
             Some(lease) if counted != Counted::default() => tally.add_part(&lease, counted)?,
             // A range without rows.
             Some(lease) if !told => finish(&tally, &mut leases, lease, counted, &batches)?,
@@ -169,9 +178,9 @@ pub(crate) fn make_leased_rounds<P: Default + Send + 'static>(
     Ok(RoundsEnd { stopped: leases.is_ended(), progress: reading.done, tally: Some(tally) })
 }
 
-/// Whether a worker may leave: somebody has to give the result. All may have been told to leave at
-/// once, so each says that it is about to before it looks who else is: of those that say so last,
-/// every one knows.
+/// Whether a worker may leave: at least one has to stay, to give the result. All workers may be
+/// told to leave at once. So a worker first records that it wants to leave, and then reads which
+/// live workers have not. The last one to record it sees that no other worker stays.
 fn others_stay(session: &Session) -> Result<bool, slackwater::Error> {
     let spec = TableSpec::sparse(".leaving", 1).number(NumberType::I64).consistency(Consistency::Unbounded);
     let leaving = session.table::<i64>(spec)?;
@@ -181,7 +190,7 @@ fn others_stay(session: &Session) -> Result<bool, slackwater::Error> {
     Ok(rows.values().contains(&0))
 }
 
-/// All of a lease is learnt.
+/// Counts a lease that was learnt completely, and commits it.
 fn finish<P: Default + Send + 'static>(
     tally: &Tally,
     leases: &mut DataLeases,
@@ -194,18 +203,19 @@ fn finish<P: Default + Send + 'static>(
     leases.commit(lease)
 }
 
-/// Reads the ranges that are granted, the next one while one is learnt from.
+/// Reads the granted ranges: while the worker learns from one, the next one is leased and read.
 struct Reading<'a, P, F> {
     leased: &'a Leased,
-    /// One for all readers: its memory is used again.
+    /// Shared by the readers of all ranges, so that its memory is used again.
     prepare: Arc<Mutex<F>>,
+    /// The next lease, if it was granted already, and its reader.
     ahead: Option<(DataLease, Batches<P>)>,
-    /// How far those readers have come that are done with.
+    /// The progress of all finished readers together.
     done: ReadProgress,
 }
 
 impl<P: Default + Send + 'static, F: FnMut(&Minibatch, &mut P) + Send + 'static> Reading<'_, P, F> {
-    /// The next lease and its minibatches, or none when there are no more.
+    /// Waits for the next lease, and returns it with its minibatches; none when there are no more.
     fn next(
         &mut self,
         session: &Session,
@@ -224,6 +234,7 @@ impl<P: Default + Send + 'static, F: FnMut(&Minibatch, &mut P) + Send + 'static>
         }
     }
 
+    /// Leases the next range and begins to read it, if a lease is free at once.
     fn look_ahead(&mut self, leases: &mut DataLeases) -> Result<(), TrainError> {
         if self.ahead.is_none()
             && let NextLease::Lease(lease) = leases.next_within(Duration::ZERO)?
@@ -243,9 +254,10 @@ impl<P: Default + Send + 'static, F: FnMut(&Minibatch, &mut P) + Send + 'static>
         Ok((lease, batches))
     }
 
-    /// How far it has come, with what is being read.
+    /// How far this worker has read, including the current range.
     fn progress(&self, batches: &Batches<P>) -> ReadProgress {
-        let (done, now) = (self.done, batches.progress());
+        let done = self.done;
+        let now = batches.progress();
         ReadProgress {
             bytes: done.bytes + now.bytes,
             bytes_total: self.leased.reader.bytes().saturating_mul(self.leased.settings().epochs.into()),
@@ -263,7 +275,7 @@ mod tests {
     use slackwater::RunSize;
 
     #[test]
-    fn what_a_worker_has_counted_that_is_lost_before_its_commit_counts_once() {
+    fn a_lease_counts_once_if_its_worker_is_lost_before_the_commit() {
         let path = std::env::temp_dir().join(format!("slackwater-counted-{}.libsvm", std::process::id()));
         std::fs::write(&path, "1 7:1\n".repeat(300)).expect("a file can be written");
         let settings =
@@ -271,8 +283,9 @@ mod tests {
         let reader = DataReader::open(&[path.to_str().expect("a path in UTF-8")], settings).expect("it is there");
         let leased = Leased::of(&reader, 0).expect("it can be cut");
         let mut sessions = Session::embedded(RunSize { servers: 2, workers: 2 }).expect("a cluster");
-        let (other, lost) = (sessions.remove(1), sessions.remove(0));
-        // It does all of a lease but to commit it.
+        let other = sessions.remove(1);
+        let lost = sessions.remove(0);
+        // This worker does everything for a lease except the commit.
         let number = lost.unique_number();
         let tally = Tally::open(&lost, number, leased.leases()).expect("tables");
         let mut leases = leased.open(&lost, &format!("train {number}")).expect("leases");

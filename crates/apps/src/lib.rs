@@ -1,9 +1,11 @@
-//! Learning programs: one algorithm in one file, in terms of sessions, tables and minibatches
-//! alone.
+//! Learning programs: each algorithm is one file, written with sessions, tables and minibatches.
 //!
-//! A [`Program`](program::Program) says what a minibatch of sparse examples teaches;
-//! [`train`](train::train) pulls and pushes for it, and
-//! [`rounds`] are what all that learn by minibatches share.
+//! - A [`Program`](program::Program) computes the gradients of a minibatch of sparse examples, and
+//!   [`train`](train::train) pulls and pushes for it. [`mlp`] learns from dense examples.
+//! - [`rounds`] is the training loop that they share: read a minibatch, learn from it, end the
+//!   clock.
+//! - [`proximal`] solves ℓ1 logistic regression to the optimum, block by block.
+//! - [`model`] and [`predict`] save what was learnt and predict with it.
 
 pub mod figures;
 pub mod fm;

@@ -1,4 +1,4 @@
-//! Linear regression: a number, one weight a feature, squared loss.
+//! Linear regression: predicts a number, with one weight for each feature and squared loss.
 //!
 //! With the score z = Σ w x, an example's loss is (z − y)²/2, and its derivative by w is (z − y) x.
 
@@ -6,7 +6,7 @@ use crate::gather::Examples;
 use crate::program::{Program, Task, Weights};
 use slackwater::policy::Initial;
 
-/// The program.
+/// Linear regression.
 pub struct Linear {
     /// λ₂ of the weights.
     pub l2: f64,

@@ -1,4 +1,4 @@
-//! Logistic regression: two classes, one weight a feature.
+//! Logistic regression, for two classes: one weight for each feature.
 //!
 //! With y ∈ {0, 1}, the score z = Σ w x and p = σ(z), an example's loss is −y ln p − (1−y) ln(1−p),
 //! and its derivative by w is (p − y) x.
@@ -21,7 +21,7 @@ pub fn log_loss(score: f64, label: f32) -> f64 {
     against.max(0.0) + (-against.abs()).exp().ln_1p()
 }
 
-/// The program.
+/// Logistic regression.
 pub struct Logistic {
     /// λ₂ of the weights.
     pub l2: f64,
@@ -41,10 +41,12 @@ impl Program for Logistic {
     }
 
     fn learn(&self, examples: &Examples<'_>, weights: &[&[f32]], gradients: &mut [Vec<f32>]) -> f64 {
-        let (weights, gradients) = (weights[0], &mut gradients[0]);
+        let weights = weights[0];
+        let gradients = &mut gradients[0];
         let mut loss = 0.0;
         for example in examples.iter() {
-            let (score, importance) = (example.score(weights), f64::from(example.importance));
+            let score = example.score(weights);
+            let importance = f64::from(example.importance);
             loss += importance * log_loss(score, example.label);
             let slope = (importance * (sigmoid(score) - f64::from(example.label))) as f32;
             for (place, value) in example.places.iter().zip(example.values) {
@@ -68,7 +70,7 @@ mod tests {
     use crate::program::testing::gradients_are_slopes;
 
     #[test]
-    fn the_loss_is_minus_the_logarithm_of_the_probability_and_stays_finite() {
+    fn log_loss_is_minus_the_logarithm_of_the_probability_and_stays_finite() {
         for score in [-3.0, -0.5, 0.0, 0.5, 3.0] {
             assert!((log_loss(score, 1.0) + sigmoid(score).ln()).abs() < 1e-12);
             assert!((log_loss(score, 0.0) + (1.0 - sigmoid(score)).ln()).abs() < 1e-12);

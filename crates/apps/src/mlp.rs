@@ -1,12 +1,13 @@
-//! A multi-layer perceptron: classes of dense examples, such as images.
+//! A multi-layer perceptron: classifies dense examples, such as images.
 //!
-//! Layer by layer, a neuron is the weighted sum of the layer before and a bias; those of hidden
-//! layers are cut off below zero (ReLU), those of the last are the scores of the classes, and p =
-//! softmax(scores). An example of class y has the loss −ln p_y.
+//! Layer by layer, a neuron is the weighted sum of the layer before, plus a bias. Hidden neurons
+//! are cut off below zero (ReLU). The last layer's neurons are the scores of the classes, and their
+//! softmax is p. An example of class y has the loss −ln p_y.
 //!
-//! A layer is a dense table with a row a neuron: the weights of what it takes in, then its bias.
-//! The forward pass pulls a layer just before it needs it, while the one before is computed; the
-//! backward pass pushes a layer the moment its gradient exists, while those before it are computed.
+//! A layer is a dense table with a row for each neuron: the weights of its inputs, then its bias.
+//! Communication overlaps with computation: the forward pass pulls a layer while it computes the
+//! layer before. The backward pass pushes a layer as soon as it has its gradient, while it computes
+//! the layers before.
 
 use crate::model::{Model, ModelError, ModelTable};
 use crate::predict::{Predict, table_of};
@@ -22,16 +23,16 @@ use slackwater::policy::Initial;
 use slackwater::table::PullOptions;
 use slackwater::{Keys, Rows, Session, Table, TableSpec, Ticket};
 
-/// The program.
+/// A multi-layer perceptron.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mlp {
     /// How many features an example has: keys are 0 … `inputs` − 1.
     pub inputs: usize,
-    /// Neurons of each hidden layer, first to last.
+    /// How many neurons each hidden layer has, first to last.
     pub hidden: Vec<usize>,
     /// How many classes there are; labels are 0 … `classes` − 1.
     pub classes: usize,
-    /// What weights start from depends on it.
+    /// The seed of the initial weights.
     pub seed: u64,
     /// λ₂ of the weights.
     pub l2: f64,
@@ -40,12 +41,13 @@ pub struct Mlp {
 /// One layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Layer {
+    /// How many inputs each neuron has.
     inputs: usize,
     neurons: usize,
 }
 
 impl Layer {
-    /// Numbers a neuron: its weights and its bias.
+    /// How many numbers a neuron has: its weights and its bias.
     fn width(self) -> usize {
         self.inputs + 1
     }
@@ -61,14 +63,14 @@ impl Mlp {
         sizes.windows(2).map(|pair| Layer { inputs: pair[0], neurons: pair[1] }).collect()
     }
 
-    /// What its tables are called in the cluster and in a model's file.
+    /// The names of its tables, in the cluster and in a model's file.
     pub fn tables(&self) -> impl Iterator<Item = String> {
         (1..=self.hidden.len() + 1).map(|layer| format!("layer {layer}"))
     }
 
     fn specs(&self, training: &Training) -> Vec<TableSpec> {
         let spec = |((layer, name), seed): ((Layer, String), u64)| {
-            // So that what comes out of a layer is about as large as what goes in (He et al.,
+            // He initialisation: a layer's outputs are about as large as its inputs (He et al.,
             // 2015).
             let initial = Initial::Normal { seed: self.seed ^ (seed << 32), scale: (2.0 / layer.inputs as f64).sqrt() };
             let spec = TableSpec::dense(&name, layer.neurons as u64, layer.width() as u32).initial(initial);
@@ -79,11 +81,11 @@ impl Mlp {
     }
 }
 
-/// A minibatch as a matrix: a row an example.
+/// A minibatch as a matrix, with a row for each example.
 #[derive(Default)]
 struct Matrix {
     numbers: Vec<f32>,
-    /// A key for which there is no column.
+    /// A key of the minibatch beyond the columns, if there is one.
     beyond: Option<u64>,
 }
 
@@ -95,7 +97,7 @@ impl Matrix {
         for (row, example) in self.numbers.chunks_exact_mut(inputs).zip(batch.iter()) {
             for (key, value) in example.keys.iter().zip(example.values) {
                 match row.get_mut(*key as usize) {
-                    // One key may come twice, where two names hash to it.
+                    // A key may come twice, if two names hash to it.
                     Some(number) => *number += value,
                     None => self.beyond = Some(*key),
                 }
@@ -104,7 +106,7 @@ impl Matrix {
     }
 }
 
-/// What comes out of a layer: `out` has a row an example, a number a neuron.
+/// Computes a layer's outputs: `out` gets a row for each example, with a number for each neuron.
 fn forward(layer: Layer, weights: &[f32], input: &[f32], examples: usize, out: &mut Vec<f32>) {
     out.resize(examples * layer.neurons, 0.0);
     let input = View::rows(input, examples, layer.inputs, layer.inputs);
@@ -119,11 +121,11 @@ fn cut_off_below_zero(numbers: &mut [f32]) {
     numbers.iter_mut().for_each(|number| *number = number.max(0.0));
 }
 
-/// Makes scores slopes of the loss by them, and returns the examples' summed loss.
+/// Turns scores into derivatives of the loss by the scores, and returns the examples' summed loss.
 fn slopes_of_loss(scores: &mut [f32], classes: usize, batch: &Minibatch) -> f64 {
     let mut loss = 0.0;
     for (scores, example) in scores.chunks_exact_mut(classes).zip(batch.iter()) {
-        // Readers check labels; one beyond the classes would be theirs to refuse.
+        // The reader has refused labels beyond the classes; the `min` only prevents a panic.
         let class = (example.label.unwrap_or(0.0) as usize).min(classes - 1);
         let score = f64::from(scores[class]);
         loss += f64::from(example.importance) * (normalise(scores) - score);
@@ -133,8 +135,8 @@ fn slopes_of_loss(scores: &mut [f32], classes: usize, batch: &Minibatch) -> f64 
     loss
 }
 
-/// Makes `gradient` the gradient of a layer's rows, from what came in and the slopes by what came
-/// out.
+/// Computes the gradient of a layer's rows, from its inputs and the loss's derivatives by its
+/// outputs (`slopes`).
 fn gradient_of(layer: Layer, input: &[f32], slopes: &[f32], examples: usize, gradient: &mut Vec<f32>) {
     gradient.resize(layer.neurons * layer.width(), 0.0);
     let input = View::rows(input, examples, layer.inputs, layer.inputs);
@@ -145,7 +147,8 @@ fn gradient_of(layer: Layer, input: &[f32], slopes: &[f32], examples: usize, gra
     }
 }
 
-/// The slopes by what came into a layer: none where it had been cut off.
+/// Computes the loss's derivatives by a layer's inputs. They are zero where ReLU has cut the input
+/// off.
 fn backward(layer: Layer, weights: &[f32], input: &[f32], slopes: &[f32], examples: usize, out: &mut Vec<f32>) {
     out.resize(examples * layer.inputs, 0.0);
     let slopes = View::rows(slopes, examples, layer.neurons, layer.neurons);
@@ -153,8 +156,8 @@ fn backward(layer: Layer, weights: &[f32], input: &[f32], slopes: &[f32], exampl
     out.iter_mut().zip(input).filter(|(_, input)| **input <= 0.0).for_each(|(slope, _)| *slope = 0.0);
 }
 
-/// One worker's part of the training; as [`train`](crate::train::train) for programs of sparse
-/// examples.
+/// Runs one worker's part of the training, as [`train`](crate::train::train) does for programs of
+/// sparse examples.
 pub fn train<'d>(
     session: &Session,
     mlp: &Mlp,
@@ -178,15 +181,15 @@ pub fn train<'d>(
     Ok(Trained { tables, stopped, progress, tally })
 }
 
+/// Learns from one minibatch after another.
 struct Learner<'a> {
     mlp: &'a Mlp,
     layers: Vec<Layer>,
     tables: &'a [Table<f32>],
     keys: Vec<Keys>,
-    /// Rows of the largest minibatch so far.
+    /// How many rows the largest minibatch so far has.
     largest: usize,
-    /// Of each layer, in memory that is used again: its rows, what came out of it, and its
-    /// gradient.
+    /// For each layer: its rows, its outputs and its gradient. Their memory is used again.
     weights: Vec<Vec<f32>>,
     outputs: Vec<Vec<f32>>,
     gradients: Vec<Vec<f32>>,
@@ -208,7 +211,8 @@ impl<'a> Learner<'a> {
     }
 
     fn learn(&mut self, batch: &Loan<Matrix>, lease: Option<&DataLease>) -> Result<Lesson, TrainError> {
-        let (matrix, inputs) = (batch.prepared(), self.mlp.inputs);
+        let matrix = batch.prepared();
+        let inputs = self.mlp.inputs;
         if let Some(key) = matrix.beyond {
             return Err(TrainError::Unfit { key, inputs });
         }
@@ -236,10 +240,9 @@ impl<'a> Learner<'a> {
         for layer in (0..self.layers.len()).rev() {
             let input = self.outputs.get(layer.wrapping_sub(1)).unwrap_or(&matrix.numbers);
             gradient_of(self.layers[layer], input, &slopes, examples, &mut self.gradients[layer]);
-            let (table, keys) = (&self.tables[layer], &self.keys[layer]);
-            let (weights, gradient) = (&self.weights[layer], &mut self.gradients[layer]);
-            to_mean(gradient, weights, self.mlp.l2, examples, self.largest);
-            push(table, keys, gradient, examples as u64, lease)?;
+            let gradient = &mut self.gradients[layer];
+            to_mean(gradient, &self.weights[layer], self.mlp.l2, examples, self.largest);
+            push(&self.tables[layer], &self.keys[layer], gradient, examples as u64, lease)?;
             if layer > 0 {
                 backward(self.layers[layer], &self.weights[layer], input, &slopes, examples, &mut before);
                 std::mem::swap(&mut slopes, &mut before);
@@ -259,7 +262,7 @@ pub struct MlpPredictor {
 }
 
 impl MlpPredictor {
-    /// A model that was learnt as this perceptron.
+    /// A predictor with a model that was learnt by this perceptron.
     pub fn new(mlp: &Mlp, model: &Model) -> Result<Self, ModelError> {
         let rows_of = |(layer, name): (Layer, String)| {
             let table = table_of(model, &name, "mlp", layer.width())?;
@@ -272,7 +275,7 @@ impl MlpPredictor {
     }
 }
 
-/// All of a layer's rows; a model's file leaves out those that are zero.
+/// All rows of a layer. A model's file leaves out rows that are zero.
 fn whole(layer: Layer, table: &ModelTable) -> Vec<f32> {
     let mut rows = vec![0.0; layer.neurons * layer.width()];
     for (key, row) in table.keys.iter().zip(table.values.chunks_exact(table.width)) {
@@ -293,7 +296,8 @@ impl Predict for MlpPredictor {
     fn predict(&mut self, batch: &Minibatch, predictions: &mut Vec<f32>) {
         self.matrix.fill(batch, self.mlp.inputs);
         self.known_features += batch.keys().iter().filter(|key| **key < self.mlp.inputs as u64).count() as u64;
-        let (mut input, mut output) = (std::mem::take(&mut self.matrix.numbers), Vec::new());
+        let mut input = std::mem::take(&mut self.matrix.numbers);
+        let mut output = Vec::new();
         for (number, (layer, weights)) in self.layers.iter().enumerate() {
             forward(*layer, weights, &input, batch.rows(), &mut output);
             if number + 1 < self.layers.len() {
@@ -348,10 +352,12 @@ mod tests {
         let mut gradients = Vec::new();
         for (layer, weights) in mlp.layers().into_iter().zip(weights).rev() {
             let input = outputs.pop().unwrap_or_default();
-            let (mut gradient, mut before) = (Vec::new(), Vec::new());
+            let mut gradient = Vec::new();
+            let mut before = Vec::new();
             gradient_of(layer, &input, &slopes, batch.rows(), &mut gradient);
             backward(layer, weights, &input, &slopes, batch.rows(), &mut before);
-            (slopes, gradients) = (before, [vec![gradient], gradients].concat());
+            slopes = before;
+            gradients = [vec![gradient], gradients].concat();
         }
         (loss, gradients)
     }
@@ -377,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn predictions_are_probabilities_of_what_was_learnt_and_dropped_rows_are_zeros() {
+    fn predictions_are_probabilities_and_missing_rows_count_as_zeros() {
         let (mlp, mut weights, batch) = network();
         weights[0][4..8].fill(0.0);
         let tables = mlp.tables().zip(mlp.layers()).zip(&weights).map(|((name, layer), rows)| {

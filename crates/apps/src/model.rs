@@ -1,28 +1,28 @@
-//! A model: what a program has learnt, as a file that other programs read (safetensors), with the
-//! settings it was learnt by.
+//! Models: the tables that a program has learnt, as a file in the safetensors format, with the
+//! settings of the training in its header. The same model gives the same file, byte for byte.
 
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use slackwater::Table;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
-/// What a program has learnt.
+/// The tables that a program has learnt, and its settings.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Model {
-    /// By name: what it was learnt by and from.
+    /// The settings of the training, by name.
     pub settings: BTreeMap<String, String>,
-    /// By name.
+    /// The tables, by name.
     pub tables: BTreeMap<String, ModelTable>,
 }
 
-/// One of its tables. Keys that are not there have weights of zero.
+/// One table of a model. Keys that it lacks have weights of zero.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ModelTable {
-    /// Rising.
+    /// The keys, rising.
     pub keys: Vec<u64>,
-    /// Numbers a key.
+    /// How many numbers a key has.
     pub width: usize,
-    /// Row after row.
+    /// The rows, one after another.
     pub values: Vec<f32>,
 }
 
@@ -32,45 +32,47 @@ pub enum ModelError {
     /// There is no such file.
     #[error("there is no model {path}: no such file")]
     NoFile {
-        /// Which.
+        /// The file's path.
         path: String,
     },
     /// The file cannot be read.
     #[error("the model {path} cannot be read: {error}")]
     Unreadable {
-        /// Which.
+        /// The file's path.
         path: String,
-        /// What the system says.
+        /// The error of the system.
         error: std::io::Error,
     },
     /// The file cannot be written.
     #[error("the model {path} cannot be written: {error}")]
     NotWritten {
-        /// Which.
+        /// The file's path.
         path: String,
-        /// What the system says.
+        /// The error of the system.
         error: std::io::Error,
     },
-    /// The file is not a model of ours.
+    /// The file is not a model that this program wrote.
     #[error("{path} is not a model that `slackwater train` wrote: {problem}")]
     NotAModel {
-        /// Which.
+        /// The file's path.
         path: String,
         /// What is wrong with it.
         problem: String,
     },
-    /// The model has no such table.
-    #[error("the model has no table '{table}' of the width that the program {program} needs")]
+    /// The model lacks a table of the program, or the table has another width.
+    #[error(
+        "the model has no table '{table}' of the width that the program {program} needs: another program or other settings made it"
+    )]
     NoTable {
-        /// Which.
+        /// The table's name.
         table: String,
-        /// Who needs it.
+        /// The program that needs it.
         program: String,
     },
 }
 
 impl ModelTable {
-    /// Everything in a table of the cluster, but rows of zeros.
+    /// Reads a whole table of the cluster, without rows that are all zeros.
     pub fn pull(table: &Table<f32>) -> Result<Self, slackwater::Error> {
         let rows = table.scan(..)?.wait()?;
         let width = table.spec().width as usize;
@@ -87,7 +89,7 @@ impl ModelTable {
         Ok(pulled)
     }
 
-    /// Where each key stands.
+    /// The place of each key among the rows.
     #[must_use]
     pub fn index(&self) -> HashMap<u64, u32> {
         self.keys.iter().copied().zip(0..).collect()
@@ -95,7 +97,7 @@ impl ModelTable {
 }
 
 impl Model {
-    /// Writes the file, first beside it and then in its place, so that a file is whole or not
+    /// Writes the file: first under another name, then renamed, so that the file is complete or not
     /// there.
     pub fn write(&self, path: &Path) -> Result<(), ModelError> {
         let file = |error| ModelError::NotWritten { path: path.display().to_string(), error };
@@ -128,7 +130,7 @@ impl Model {
         Self::from_bytes(&bytes).map_err(|problem| ModelError::NotAModel { path: shown(), problem })
     }
 
-    /// What a file of these bytes holds, or what is wrong with them.
+    /// Reads a model from a file's bytes. The error says what is wrong with them.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, String> {
         let tensors = SafeTensors::deserialize(bytes).map_err(|error| error.to_string())?;
         let (_, header) = SafeTensors::read_metadata(bytes).map_err(|error| error.to_string())?;
@@ -138,7 +140,7 @@ impl Model {
             let Some(name) = name.strip_suffix(".keys") else { continue };
             let values = tensors.tensor(name).map_err(|error| error.to_string())?;
             let ([rows], [count, width]) = (keys.shape(), values.shape()) else {
-                return Err(format!("table '{name}' has another shape than keys and rows"));
+                return Err(format!("table '{name}' is not a list of keys with a row for each"));
             };
             if keys.dtype() != Dtype::U64 || values.dtype() != Dtype::F32 || rows != count {
                 return Err(format!("table '{name}' is not u64 keys with a row of f32 each"));
@@ -162,11 +164,11 @@ impl Model {
     }
 }
 
-/// Puts the settings into the header of a file that has none, in alphabetical order: the library
-/// would write them in any order, and the same model would not be the same file.
+/// Puts the settings into the header of a file that has none, in alphabetical order. The library
+/// would write them in any order, so the same model would not give the same file.
 ///
-/// The file is the length of its header in eight bytes, lowest first, the header, a JSON object,
-/// filled up with blanks to a multiple of eight, and the tensors.
+/// A file is: the length of its header in eight bytes, lowest first; the header, a JSON object
+/// padded with blanks to a multiple of eight; and the tensors.
 fn with_settings(file: &[u8], settings: &BTreeMap<String, String>) -> std::io::Result<Vec<u8>> {
     let cut_off = || std::io::Error::other("the file was encoded without a header");
     let (length, rest) = file.split_first_chunk::<8>().ok_or_else(cut_off)?;
@@ -185,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn a_written_model_is_read_back_and_a_truncated_one_rejected() {
         let path = std::env::temp_dir().join(format!("slackwater-model-{}.safetensors", std::process::id()));
         let table = ModelTable { keys: vec![3, u64::MAX], width: 2, values: vec![1.0, -2.0, 0.5, 0.0] };
         let model = Model {

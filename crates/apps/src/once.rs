@@ -1,23 +1,24 @@
-//! What one worker does for all of them, once, whoever that is: to write down what they have
-//! learnt, for one.
+//! Work that one worker does for all, once, such as writing the model. If that worker is lost,
+//! another does the work.
 
 use slackwater::Session;
 use slackwater::data_leases::LeasedInput;
 
-/// Does something once, when all workers have come here. Whoever is there calls this; the first of
-/// them, by rank, does the work and returns what it comes to. Should it be lost on the way, another
-/// does it in its place, so it must be such that half of it does no harm. Nobody returns before it
-/// is done.
+/// Does `work` once, on one worker, after all workers have called this. The first worker, by rank,
+/// does it and gets its result; the others get none. No worker returns before it is done.
 ///
-/// It is a lease like any other: that of a worker which is lost is another's.
+/// If the first worker is lost, another does the work in its place. So `work` must do no harm if it
+/// was half done before.
+///
+/// It uses a data lease of one range, which is granted again if its worker is lost.
 pub fn once<R, E: From<slackwater::Error>>(
     session: &Session,
     mut work: impl FnMut() -> Result<R, E>,
 ) -> Result<Option<R>, E> {
     let mut leases = session.leases(&format!(".once {}", session.unique_number()), &LeasedInput::new(1))?;
     session.barrier()?;
-    // Plans may differ for a moment: then two take themselves for the first, or none does, and the
-    // lease decides.
+    // Workers may have different plans for a moment. Then two of them may believe that they are the
+    // first, or none; the lease decides which of them does the work.
     let is_first = session.live_ranks().first() == Some(&session.rank());
     if !is_first {
         session.barrier()?;

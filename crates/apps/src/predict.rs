@@ -1,4 +1,4 @@
-//! What a model predicts, and how well.
+//! Predicts with a model, and measures how well it predicts.
 
 use crate::figures::{Fit, Quality};
 use crate::gather::{BIAS, Gather, GatheredKeys};
@@ -8,22 +8,24 @@ use data::{DataError, DataReader, Minibatch};
 use slackwater::policy::Placement;
 use std::collections::HashMap;
 
-/// Predicts with a model, minibatch after minibatch.
+/// Predictions with a model, minibatch after minibatch.
 pub trait Predict {
-    /// What is predicted.
+    /// What it predicts.
     fn task(&self) -> Task;
 
     /// Appends the prediction of each example.
     fn predict(&mut self, batch: &Minibatch, predictions: &mut Vec<f32>);
 
-    /// How many features of the examples so far the model has weights for.
+    /// For how many features of the examples so far the model has weights.
     fn known_features(&self) -> u64;
 
-    /// How well the model predicts the first `limit` rows of some data; nothing if there are none.
+    /// How well the model predicts the first rows of the data, at least `limit` if there are as
+    /// many. None if there are no rows.
     fn evaluate(&mut self, reader: &DataReader, limit: u64) -> Result<Option<Quality>, DataError> {
         let task = self.task();
         let mut fit = Fit::new(task);
-        let (mut predictions, mut rows) = (Vec::new(), 0);
+        let mut predictions = Vec::new();
+        let mut rows = 0;
         for batch in reader.batches()? {
             let batch = batch?;
             predictions.clear();
@@ -40,7 +42,7 @@ pub trait Predict {
     }
 }
 
-/// One of a model's tables, if it is there and as wide as it should be.
+/// The table of this name, if the model has it and it is `width` wide.
 pub(crate) fn table_of<'a>(
     model: &'a Model,
     name: &str,
@@ -62,7 +64,7 @@ pub struct Predictor<'a> {
 }
 
 impl<'a> Predictor<'a> {
-    /// A model as the program that learnt it sees it; `bias` says whether it learnt a constant
+    /// A predictor with a model that `program` has learnt. `bias` says whether it learnt a constant
     /// term.
     pub fn new(program: &'a dyn Program, model: &'a Model, bias: bool) -> Result<Self, ModelError> {
         let table = |its: &Weights| {
@@ -109,7 +111,7 @@ mod tests {
     use crate::logistic::Logistic;
 
     #[test]
-    fn a_model_of_another_width_is_none_of_this_program() {
+    fn a_model_with_tables_of_another_width_is_refused() {
         let program = Logistic { l2: 0.0 };
         let model = |width: usize| {
             let table = ModelTable { keys: vec![1], width, values: vec![0.5; width] };

@@ -1,18 +1,18 @@
-//! What a learning program is: the tables it learns, what a minibatch says about them, and what
-//! they predict.
+//! [`Program`]: what a learning program of sparse examples consists of. It names its tables,
+//! computes their gradients for a minibatch, and predicts with them.
 
 use crate::gather::Examples;
 use slackwater::policy::Initial;
 
-/// What is predicted, and so how well can be said.
+/// What a program predicts, which decides how its quality is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Task {
-    /// The log-odds of a label of 1: with these as z, its probability is 1 / (1 + e^−z). A
-    /// probability itself would tell sure predictions apart no longer.
+    /// The log-odds z of the label 1, whose probability is 1 / (1 + e^−z). Probabilities themselves
+    /// would round very sure predictions to the same number.
     Binary,
     /// The probability of each class.
     Classes {
-        /// How many there are.
+        /// How many classes there are.
         count: usize,
     },
     /// A number.
@@ -20,7 +20,7 @@ pub enum Task {
 }
 
 impl Task {
-    /// How many numbers a prediction is.
+    /// How many numbers a prediction has.
     #[must_use]
     pub fn outputs(self) -> usize {
         match self {
@@ -33,20 +33,19 @@ impl Task {
 /// One of a program's tables: a row for each feature.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Weights {
-    /// What it is called in the cluster and in a model's file.
+    /// Its name in the cluster and in a model's file.
     pub name: &'static str,
-    /// Numbers a feature.
+    /// How many numbers a feature has.
     pub width: u32,
-    /// What a feature starts from.
+    /// The initial numbers of a feature.
     pub initial: Initial,
     /// The strength of λ₂ w²/2 for each of its numbers.
     pub l2: f64,
 }
 
-/// A learning program. All it knows of the cluster is the weights it is given and the gradients it
-/// leaves.
+/// A learning program. It does not talk to the cluster: it gets weights and computes gradients.
 pub trait Program: Send + Sync {
-    /// What it is called.
+    /// Its name.
     fn name(&self) -> &'static str;
 
     /// What it predicts.
@@ -56,8 +55,8 @@ pub trait Program: Send + Sync {
     fn tables(&self) -> Vec<Weights>;
 
     /// Adds the derivative of the examples' summed loss by each weight to `gradients`, and returns
-    /// the loss. For each table, weights and gradients are rows in the order of the examples' keys;
-    /// the gradients start as zeros.
+    /// the loss. For each table, weights and gradients are rows in the order of the examples' keys.
+    /// The gradients begin as zeros.
     fn learn(&self, examples: &Examples<'_>, weights: &[&[f32]], gradients: &mut [Vec<f32>]) -> f64;
 
     /// Appends each example's prediction.
@@ -71,7 +70,7 @@ pub(crate) mod testing {
     use data::Minibatch;
     use slackwater::policy::Placement;
 
-    /// Compares the gradients of a program with differences of its loss, on some rows with seeded
+    /// Checks a program's gradients against differences of its loss, for some rows and seeded
     /// weights.
     pub fn gradients_are_slopes(program: &dyn Program, rows: &[(f32, &[(u64, f32)])]) {
         let mut batch = Minibatch::new();

@@ -1,17 +1,23 @@
 //! ℓ1 logistic regression to the optimum: the delayed block proximal gradient method (Li et al.,
 //! OSDI'14, algorithm 3).
 //!
-//! The weights that minimise Σ loss + λ |w|₁ are sought block by block. In each clock every worker
-//! takes the same block of features and pushes its gradient and curvatures; the shards add up what
-//! all workers say and make one proximal step (`UpdaterSpec::Proximal`). With slack s the step of a
-//! block is sure to be there s + 1 clocks later: then its weights are read, and the scores of the
-//! worker's rows brought up to date with them. Asynchronously a worker reads what happens to be
-//! there, and goes on. Either way it knows which steps are under way, made without knowing of each
-//! other, and the curvatures allow for that:
+//! It finds the weights that minimise Σ loss + λ |w|₁, block by block:
+//! 1. In each clock every worker takes the same block of features, and pushes its gradient and
+//!    curvatures.
+//! 2. The shards add up the pushes of all workers and make one proximal step
+//!    (`UpdaterSpec::Proximal`).
+//! 3. With slack s, the step of a block is sure to be made s + 1 clocks later. Then the worker
+//!    reads the block's weights, and updates the scores of its rows. Without a bound, a worker reads
+//!    the weights that are there, and goes on.
 //!
-//!   u_j = Σ_i F(z_i) |x_ij| Σ_k |x_ik|, over all k of the blocks under way, each as often as it is
+//! A worker knows which steps are under way: pushed, but not read yet. Each of them was computed
+//! without the others, and the curvatures allow for that. Let k run over all features of the blocks
+//! under way, a block counting as often as it is under way. Then
 //!
-//! bounds what they can do together, whatever the features have in common: the diagonal dominates.
+//!   u_j = Σ_i F(z_i) |x_ij| Σ_k |x_ik|
+//!
+//! bounds the joint effect of these steps, for any correlation of the features (diagonal
+//! dominance).
 
 mod blocks;
 mod columns;
@@ -33,69 +39,68 @@ use slackwater::policy::{Codecs, Combine, NumberType, Reduce};
 use slackwater::{Consistency, Keys, Session, Table, TableSpec, UpdaterSpec};
 use worker::ProximalWorker;
 
-/// What the method has to be told.
+/// The settings of the method.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Proximal {
-    /// λ₁ of mean loss + λ₁ |w|₁.
+    /// λ₁ in mean loss + λ₁ |w|₁.
     pub l1: f64,
-    /// Blocks of features.
+    /// How many blocks the features are divided into.
     pub blocks: usize,
-    /// How fresh weights must be.
+    /// How fresh the weights that a worker reads must be.
     pub consistency: Consistency,
-    /// Passes over all blocks at most.
+    /// At most so many passes over all blocks.
     pub passes: u32,
-    /// Ends when the objective is within this share of the optimum.
+    /// Training ends when the objective is within this share of the optimum.
     pub tolerance: f64,
-    /// What shrinks the messages of its table. With `kkt` most passes leave out weights that stay
-    /// at zero.
+    /// The codecs of its table. With `kkt`, most passes leave out weights that stay at zero.
     pub codecs: Codecs,
 }
 
-/// The objective and its distance from the optimum are computed after so many passes. The last of
-/// them takes all features.
+/// The objective and its gap to the optimum are computed after every so many passes. The last of
+/// these passes takes all features.
 const PASSES_BETWEEN_CHECKS: u32 = 10;
-/// η at first. A step twice as long as the bound allows would still not climb; where one does, the
-/// next are half as long.
+/// The first η. A step of up to twice the length that the bound gives cannot raise the objective.
+/// If the objective rises even so, η is halved.
 const RATE: f64 = 1.5;
 
 impl Proximal {
-    /// Whether a pass takes all features, those too that stay at zero for now.
+    /// Whether a pass takes all features, including those that stay at zero for now.
     fn takes_all(&self, pass: u64) -> bool {
         (pass + 1).is_multiple_of(PASSES_BETWEEN_CHECKS.into()) || pass + 1 == u64::from(self.passes)
     }
 
-    /// A step is made with what all workers say of the same features. So they must all have heard
-    /// the same of a block when its turn comes again: what its last step came to, and nothing
-    /// later.
+    /// Refuses settings under which workers may disagree on the active set. A step needs the pushes
+    /// of all workers for the same features. So when a block's turn comes again, all workers must
+    /// have read the same of it: the result of its last step, and nothing later.
     fn check(&self) -> Result<(), TrainError> {
         let agree = self.consistency.bound().is_some_and(|slack| slack < self.blocks.max(1) as u64);
         if self.codecs.filters_by_kkt() && !agree {
-            let problem =
-                "`kkt` needs workers that agree on what is left out: give a `slack` below the number of blocks";
+            let problem = "`kkt` needs all workers to agree on which weights are left out: give a `slack` below the number of blocks";
             return Err(DataError::Setting { problem: problem.to_owned() }.into());
         }
         Ok(())
     }
 }
 
-/// How a worker stands after some passes.
+/// What a worker reports after each check of the gap.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ProximalState {
-    /// How many passes are behind it.
+    /// How many passes it has made.
     pub pass: u32,
-    /// How many of its examples it has gone through since the last time.
+    /// How many examples it has gone through since the last report.
     pub examples: u64,
-    /// The summed loss of as many examples, under the weights at hand.
+    /// The summed loss of as many examples, under the current weights.
     pub loss: f64,
-    /// The most clocks that it was ahead of what it read, since the last time.
+    /// The most clocks that it was ahead of the frontier that its reads reflect, since the last
+    /// report.
     pub staleness: u64,
-    /// Reads that were held back until another worker had ended its clock, since the last time.
+    /// How many reads were parked until another worker had ended its clock, since the last report.
     pub parked: u64,
-    /// The objective, and how far it is from the optimum.
+    /// The objective, and its gap to the optimum.
     pub gap: Gap,
 }
 
-/// The weights of a table that this method has learnt, without those that are zero.
+/// The weights of a table that this method has learnt, without zeros.
 pub fn weights(table: &Table<f32>) -> Result<ModelTable, slackwater::Error> {
     let both = ModelTable::pull(table)?;
     let mut weights = ModelTable { width: 1, ..ModelTable::default() };
@@ -106,21 +111,23 @@ pub fn weights(table: &Table<f32>) -> Result<ModelTable, slackwater::Error> {
     Ok(weights)
 }
 
-/// What a worker comes back with.
+/// The result of [`train`].
 pub struct Solved {
-    /// Rows are a weight and a zero.
+    /// The table that was learnt. A row is a weight and a zero.
     pub table: Table<f32>,
-    /// How far the objective is from the optimum.
+    /// The last computed gap between the objective and the optimum.
     pub gap: Gap,
-    /// Whether some worker was told to stop before that was near enough.
+    /// Whether a worker was told to stop before the gap was small enough.
     pub stopped: bool,
-    /// How much this worker has read, in the one pass that it needs.
+    /// How far this worker has read its data, in the one pass that it needs.
     pub progress: data::ReadProgress,
 }
 
-/// One worker's part. `watch` is called after each clock, with how the worker stands where that was
-/// computed, and may end it for all workers alike, after the same clock. So does a worker that is
-/// told to leave: nobody else has its share of the data.
+/// Runs one worker's part of the method.
+///
+/// `watch` is called after each clock, and with a report after each check. It may end the training
+/// for all workers, after the same clock. A worker that is told to leave ends the training, too,
+/// because no other worker has its share of the data.
 pub fn train(
     session: &Session,
     proximal: &Proximal,
@@ -146,8 +153,11 @@ pub fn train(
     let mut halt = Halt::new(session)?;
     let mut rate = RATE;
     let mut gap = Gap { objective: f64::INFINITY, bound: f64::NEG_INFINITY, examples };
-    let (all, between) = (u64::from(proximal.passes) * blocks as u64, u64::from(PASSES_BETWEEN_CHECKS) * blocks as u64);
-    let (mut clock, mut checked, mut stopped) = (0, 0, false);
+    let all = u64::from(proximal.passes) * blocks as u64;
+    let between = u64::from(PASSES_BETWEEN_CHECKS) * blocks as u64;
+    let mut clock = 0;
+    let mut checked = 0;
+    let mut stopped = false;
     while clock < all && !stopped {
         loop {
             halt.begin()?;
@@ -160,7 +170,7 @@ pub fn train(
             }
         }
         worker.settle()?;
-        // Everybody stands at this clock, and nobody says anything before the next barrier.
+        // All workers are at this clock, and none says anything before the next barrier.
         session.barrier()?;
         stopped = halt.is_told()?;
         let before = std::mem::replace(&mut gap, certificate.check(session, &columns, &worker.scores, examples)?);
@@ -185,7 +195,7 @@ pub fn train(
         if watch(Some(state)) != Go::On {
             halt.tell()?;
         }
-        // Everybody knows the same, so everybody ends alike.
+        // All workers have the same gap, so all of them end here.
         if gap.relative() <= proximal.tolerance {
             break;
         }

@@ -1,5 +1,7 @@
-//! The rounds that workers make together: read a minibatch, learn from it, end the clock; and how
-//! they come to an end, all alike, whoever was told to stop or could not go on.
+//! The training loop that workers run together: read a minibatch, learn from it, end the clock.
+//!
+//! It ends for all workers in the same way: at the end of the data, when one is told to stop, or
+//! when one cannot go on with its share.
 
 use crate::leased::{Leased, make_leased_rounds};
 use crate::tally::Tally;
@@ -11,47 +13,50 @@ use std::time::{Duration, Instant};
 /// Why a worker stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum TrainError {
-    /// Its data cannot be read.
+    /// The worker's data cannot be read.
     #[error(transparent)]
     Data(#[from] DataError),
-    /// The cluster is gone, or refuses.
+    /// The run is lost, or refused an operation.
     #[error(transparent)]
     Cluster(#[from] slackwater::Error),
-    /// A row has a feature for which there is no input. Say that there are more, or leave the
-    /// feature out.
-    #[error("a row has a feature with key {key}, and there are {inputs} inputs, for keys below that")]
+    /// A row has a feature for which the model has no input. Raise the number of inputs, or remove
+    /// the feature.
+    #[error(
+        "a row has a feature with key {key}, but the model has {inputs} inputs, for keys below {inputs}; give it more inputs or remove the feature"
+    )]
     Unfit {
-        /// The key.
+        /// The feature's key.
         key: u64,
-        /// How many inputs there are.
+        /// How many inputs the model has.
         inputs: usize,
     },
-    /// It was told to leave, and the others go on without it.
+    /// This worker was told to leave, and the others go on without it.
     #[error("this worker was told to leave, and the others go on without it")]
     Left,
-    /// Another worker cannot go on, and says why.
-    #[error("another worker could not go on, and says why")]
+    /// Another worker could not go on. Its own error says why.
+    #[error("another worker could not go on; its own message says why")]
     Other,
 }
 
-/// What a worker has just learnt.
+/// What a worker reports after each minibatch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Learnt {
     /// The pass over the data, from 0.
     pub epoch: u32,
     /// Examples of the minibatch.
     pub examples: u64,
-    /// How many ordinary examples they count for: the loss is a sum over as many.
+    /// How many ordinary examples they count for: the sum of their importances. The loss is a sum
+    /// over as many.
     pub weight: f64,
-    /// Their summed loss under the weights that were pulled, before they were learnt from.
+    /// Their summed loss under the pulled weights, before this minibatch's update.
     pub loss: f64,
-    /// How many clocks the worker was ahead of what it read.
+    /// How many clocks the worker was ahead of the frontier that its weights reflect.
     pub staleness: u64,
-    /// Reads of weights that were held back until another worker had ended its clock.
+    /// How many reads of weights were parked until another worker had ended its clock.
     pub parked: u64,
-    /// How far the reading of the data has come.
+    /// How far this worker has read its data.
     pub progress: data::ReadProgress,
-    /// Which share of the whole training was begun before this, where data is leased: by all
+    /// If data is leased: which share (0 to 1) of the whole training was begun before this, by all
     /// workers together.
     pub share: Option<f64>,
 }
@@ -59,9 +64,9 @@ pub struct Learnt {
 /// What a worker learns from.
 #[derive(Clone, Copy)]
 pub enum Data<'a> {
-    /// A share that is its own. All workers must be there from the beginning to the end.
+    /// A share of its own. All workers must take part from the beginning to the end.
     Share(&'a DataReader),
-    /// What it is granted, range by range. Workers may come and go.
+    /// Ranges that it leases one by one. Workers may come and go.
     Leased(&'a Leased),
 }
 
@@ -78,7 +83,7 @@ impl<'a> From<&'a Leased> for Data<'a> {
 }
 
 impl Data<'_> {
-    /// How it is read.
+    /// How the data is read.
     #[must_use]
     pub fn settings(&self) -> &data::ReaderSettings {
         match self {
@@ -88,44 +93,48 @@ impl Data<'_> {
     }
 }
 
-/// Whether to go on.
+/// Whether a worker goes on after a minibatch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Go {
-    /// With the next minibatch.
+    /// Go on with the next minibatch.
     On,
-    /// No further, for all workers: what has been learnt is kept.
+    /// Stop the training of all workers. What has been learnt is kept.
     Stop,
-    /// No further, for this worker: it fails with [`TrainError::Left`], and when its session is
-    /// closed others learn what it has left of leased data. Where each worker has a share, it is
-    /// the same as to stop.
+    /// This worker leaves: training returns [`TrainError::Left`]. When its session is closed, other
+    /// workers learn the rest of its leased data. If each worker has a share, this is the same as
+    /// [`Go::Stop`].
     Leave,
 }
 
-/// What a worker has learnt from one minibatch, as its program sees it.
+/// What a program reports of one minibatch that it has learnt from.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Lesson {
-    /// The examples' summed loss under the weights that were pulled, before they were learnt from.
+    /// The examples' summed loss under the pulled weights, before this minibatch's update.
     pub loss: f64,
-    /// How many clocks the worker was ahead of what it read.
+    /// How many clocks the worker was ahead of the frontier that its weights reflect.
     pub staleness: u64,
-    /// Reads of weights that were held back until another worker had ended its clock.
+    /// How many reads of weights were parked until another worker had ended its clock.
     pub parked: u64,
 }
 
-/// How the rounds have ended.
+/// How the training loop ended.
 pub struct RoundsEnd {
     /// Whether some worker was told to stop before it had learnt from all its minibatches.
     pub stopped: bool,
-    /// How far this worker's reading has come.
+    /// How far this worker has read its data.
     pub progress: data::ReadProgress,
-    /// What all workers have learnt from, where data is leased.
+    /// If data is leased: what all workers together have learnt from.
     pub tally: Option<Tally>,
 }
 
-/// One worker's rounds: all minibatches of `data`, each prepared in the reader's thread, and learnt
-/// from by `learn`, which pulls and pushes, for a lease if the data is leased; the clock ends after
-/// each. Returns when every worker is through. `watch` is told of each minibatch, and may end it
-/// early, for all workers alike. If one cannot go on with its share, none does.
+/// Runs one worker's training loop over all minibatches of `data`, and returns when every worker
+/// has finished.
+/// - `prepare` runs in the reader's thread, on each minibatch.
+/// - `learn` pulls, computes and pushes, for a lease if the data is leased. The clock ends after
+///   it.
+/// - `watch` gets a report of each minibatch, and may end the loop early, for all workers.
+///
+/// If one worker cannot go on with its share, all workers return an error.
 pub fn make_rounds<P: Default + Send + 'static>(
     session: &Session,
     consistency: Consistency,
@@ -151,9 +160,16 @@ pub fn make_rounds<P: Default + Send + 'static>(
             passes.reach(batch.epoch())?;
             let Lesson { loss, staleness, parked } = learn(&batch, None)?;
             session.clock()?;
-            let (epoch, examples, progress) = (batch.epoch(), batch.rows() as u64, batches.progress());
-            let (weight, share) = (weight_of(&batch), None);
-            let learnt = Learnt { epoch, examples, weight, loss, staleness, parked, progress, share };
+            let learnt = Learnt {
+                epoch: batch.epoch(),
+                examples: batch.rows() as u64,
+                weight: weight_of(&batch),
+                loss,
+                staleness,
+                parked,
+                progress: batches.progress(),
+                share: None,
+            };
             let go = watch(learnt);
             if stop.after(if session.is_draining() { Go::Leave } else { go })? != Go::On {
                 break;
@@ -164,16 +180,16 @@ pub fn make_rounds<P: Default + Send + 'static>(
     let progress = match rounds() {
         Ok(progress) => progress,
         Err(error) => {
-            // Others must not wait for this worker, nor take what they learn for the whole. If this
-            // fails, too, the run is lost, as they will see.
+            // Tells the others, so that they do not wait for this worker and do not take the model
+            // for complete. If this fails, too, the run is lost, and they get that error.
             let told = stop.say(FAILED).and_then(|()| passes.end());
-            told.and_then(|()| keep_time(session, &finished)).and_then(|()| coordinator_address(session)).ok();
+            told.and_then(|()| keep_time(session, &finished)).and_then(|()| align_clocks(session)).ok();
             return Err(error);
         }
     };
     passes.end()?;
     keep_time(session, &finished)?;
-    coordinator_address(session)?;
+    align_clocks(session)?;
     match stop.heard()? {
         [_, failed] if failed > 0 => Err(TrainError::Other),
         [told, _] => Ok(RoundsEnd { stopped: told > 0, progress, tally: None }),
@@ -186,22 +202,24 @@ pub(crate) fn weight_of(batch: &Minibatch) -> f64 {
     batch.importances().map_or(batch.rows() as f64, sum)
 }
 
-/// Workers without a bound wait for each other between two passes over the data. Otherwise the
-/// fastest would be through with all its passes early, and the last to learn would be the slowest
-/// one's share alone.
+/// Lets workers wait for each other between two passes over the data, in runs without a bound on
+/// staleness. Without this, the fastest worker would finish all its passes early, and the last
+/// updates would all come from the slowest worker's share.
 ///
-/// Whoever has to stop says so before the barrier that ends its pass. Between it and the next one
-/// nobody says anything, so everybody hears the same there, and comes to further barriers or not.
+/// A worker that has to stop says so before the barrier that ends its pass. Between that barrier
+/// and the next one no worker says anything. So all workers read the same there, and agree on
+/// whether more barriers follow.
 struct Passes<'a> {
     session: &'a Session,
     stop: Stop,
-    /// How many barriers are to come.
+    /// How many passes still end with a barrier.
     left: u32,
+    /// How many passes have ended.
     ended: u32,
 }
 
 impl Passes<'_> {
-    /// Ends as many passes as come before this one, or all of them if somebody has to stop.
+    /// Ends the passes before this one, or all of them if a worker has to stop.
     fn reach(&mut self, pass: u32) -> Result<(), slackwater::Error> {
         while self.left > 0 && self.ended < pass {
             self.session.barrier()?;
@@ -218,17 +236,20 @@ impl Passes<'_> {
     }
 }
 
-/// How workers tell each other to stop: a row of two counts, of those that were told to and of
-/// those that had to.
+/// How workers tell each other to stop: a table with one row of two counts, of the workers that
+/// were told to stop and of those that failed.
 #[derive(Clone)]
 struct Stop {
     table: Table<i64>,
+    /// When this worker last read the table.
     looked: Instant,
 }
 
+/// What a worker adds to the row if it is told to stop.
 const TOLD: [i64; 2] = [1, 0];
+/// What a worker adds to the row if it fails.
 const FAILED: [i64; 2] = [0, 1];
-/// How often a worker looks whether another has stopped.
+/// A worker checks whether another has stopped at most this often.
 const LOOK: Duration = Duration::from_millis(200);
 
 impl Stop {
@@ -247,7 +268,7 @@ impl Stop {
         Ok([rows.values()[0], rows.values()[1]])
     }
 
-    /// What is to be done after a clock, if this worker itself would do as `go` says.
+    /// Decides how this worker goes on after a clock, if its own wish is `go`.
     fn after(&mut self, go: Go) -> Result<Go, slackwater::Error> {
         if go != Go::On {
             self.say(TOLD)?;
@@ -259,10 +280,11 @@ impl Stop {
     }
 }
 
-/// Brings all workers to the clock of the one that is furthest: then whatever one of them reads
-/// next, it waits for none.
-fn coordinator_address(session: &Session) -> Result<(), slackwater::Error> {
-    let (own, workers) = (u64::from(session.rank()), u64::from(session.size().workers));
+/// Brings all workers to the clock of the one that is furthest ahead, so that none waits for
+/// another in its next read.
+fn align_clocks(session: &Session) -> Result<(), slackwater::Error> {
+    let own = u64::from(session.rank());
+    let workers = u64::from(session.size().workers);
     let spec = TableSpec::dense(&format!(".clocks {}", session.unique_number()), workers, 1)
         .number(slackwater::policy::NumberType::I64);
     let clocks = session.table::<i64>(spec.consistency(Consistency::Unbounded))?;
@@ -275,15 +297,15 @@ fn coordinator_address(session: &Session) -> Result<(), slackwater::Error> {
     session.barrier()
 }
 
-/// How many workers have learnt from all their minibatches.
+/// The table that counts the workers that have learnt from all their minibatches.
 fn finished(number: u64, consistency: Consistency) -> TableSpec {
     TableSpec::dense(&format!(".finished {number}"), 1, 1)
         .number(slackwater::policy::NumberType::I64)
         .consistency(consistency)
 }
 
-/// Ends clock after clock until everybody has finished: others may have more minibatches, and must
-/// not wait at the bound for a worker that has none.
+/// Ends clock after clock until every worker has finished. Others may have more minibatches, and
+/// must not wait at the bound for a worker that has none left.
 fn keep_time(session: &Session, finished: &Table<i64>) -> Result<(), slackwater::Error> {
     finished.push(&Keys::run(0..1), vec![1])?.wait()?;
     if finished.spec().consistency.bound().is_none() {
@@ -293,9 +315,10 @@ fn keep_time(session: &Session, finished: &Table<i64>) -> Result<(), slackwater:
         session.clock()?;
         let rows = finished.pull(&Keys::run(0..1))?.wait()?;
         if rows.values()[0] >= i64::from(session.size().workers) {
-            // Somebody may stand at a read that waits for the end of this clock, or of the next:
-            // its last read, a clock before or, if that was of its last minibatch, two, was
-            // answered when everybody was at most as many clocks short of what this one needs.
+            // Another worker may be waiting in a read for the end of this clock, or of the next.
+            // Its read before that was one clock earlier, or two if it was for its last minibatch.
+            // That read was answered when every worker was at most as many clocks short of what the
+            // waiting read needs. So two more clocks are enough.
             session.clock()?;
             return session.clock();
         }

@@ -1,10 +1,10 @@
-//! Standardised features: each with mean 0 and deviation 1 over all workers' rows, measured in a
-//! pass of its own.
+//! Standardisation: scales each feature to mean 0 and standard deviation 1 over all workers' rows.
+//! The means and deviations are measured in a pass of its own.
 //!
-//! A feature that some rows lack is only divided, by the root of its mean square over all rows:
-//! taking its mean away would give it to every row. What is learnt on standardised features is
-//! turned into weights of the features themselves ([`Scaling::unfold`]), so that models are all
-//! alike.
+//! A feature that some rows lack is only divided by the root of its mean square over all rows.
+//! Subtracting its mean would give it to every row. [`Scaling::unfold`] turns weights of
+//! standardised features into weights of the features themselves, so that all models are of the
+//! same kind.
 
 use crate::gather::BIAS;
 use crate::model::ModelTable;
@@ -16,7 +16,7 @@ use slackwater::table::PushOptions;
 use slackwater::{Consistency, Keys, Session, Table, TableSpec};
 use std::collections::HashMap;
 
-/// How features, and the labels of a regression, are brought to one scale.
+/// The scale of each feature, and of the labels of a regression.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scaling {
     features: HashMap<u64, Scale>,
@@ -26,14 +26,14 @@ pub struct Scaling {
 /// x becomes (x − mean) · factor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scale {
-    /// What is taken away.
+    /// What is subtracted.
     pub mean: f32,
-    /// What the rest is multiplied by.
+    /// What the difference is multiplied by.
     pub factor: f32,
 }
 
 impl Scale {
-    /// Nothing changes.
+    /// The scale that changes nothing.
     pub const NONE: Self = Self { mean: 0.0, factor: 1.0 };
 
     /// x on this scale.
@@ -47,8 +47,8 @@ impl Scale {
 const LABEL: u64 = u64::MAX - 1;
 
 impl Scaling {
-    /// Measures all workers' data; every worker calls it with its own share, or with what all
-    /// lease.
+    /// Measures the data of all workers. Every worker calls it, with its own share or with the
+    /// leased data.
     pub fn measure<'d>(session: &Session, task: Task, data: impl Into<Data<'d>>) -> Result<Self, TrainError> {
         let name = format!(".moments {}", session.unique_number());
         let table = session
@@ -75,7 +75,7 @@ impl Scaling {
                     )?);
                     leases.commit(lease)?;
                 }
-                // Whoever comes here, at whatever time, finds the same.
+                // Every worker reads the same here, because all leases are committed.
                 Ok(Self::read(&table, task)?)
             }
         }
@@ -92,7 +92,7 @@ impl Scaling {
         Ok(Self { features, label })
     }
 
-    /// The scale of a feature.
+    /// The scale of a feature, or [`Scale::NONE`] if no row had it.
     #[must_use]
     pub fn of(&self, key: u64) -> Scale {
         self.features.get(&key).copied().unwrap_or(Scale::NONE)
@@ -104,8 +104,8 @@ impl Scaling {
         self.label
     }
 
-    /// Makes weights of standardised features, with a constant term, weights of the features: the
-    /// same predictions.
+    /// Turns weights of standardised features into weights of the features themselves, which
+    /// predict the same. Adds the constant term if the table has none.
     pub fn unfold(&self, table: &mut ModelTable) {
         let spread = 1.0 / f64::from(self.label.factor);
         let mut constant = vec![f64::from(self.label.mean); table.width];
@@ -127,7 +127,8 @@ impl Scaling {
     }
 }
 
-/// Count, sum and sum of squares of each feature; the labels count the rows.
+/// The count, sum and sum of squares of each feature and, under [`LABEL`], of the labels, whose
+/// count is the number of rows.
 fn moments(table: &Table<f64>, reader: &DataReader) -> Result<(Keys, Vec<f64>), TrainError> {
     let mut own: HashMap<u64, [f64; 3]> = HashMap::from([(LABEL, [0.0; 3])]);
     let mut add = |key: u64, x: f32| {
@@ -147,10 +148,11 @@ fn moments(table: &Table<f64>, reader: &DataReader) -> Result<(Keys, Vec<f64>), 
     Ok((keys, moments))
 }
 
+/// The scale of a feature, from its moments over `rows` rows.
 fn scale(rows: f64, [count, sum, squares]: [f64; 3]) -> Scale {
     let mean = if count == rows { sum / rows } else { 0.0 };
     let deviation = (squares / rows - mean * mean).max(0.0).sqrt();
-    // A constant has nothing to teach; it is left alone.
+    // A constant feature has nothing to teach, and its deviation of zero cannot be a divisor.
     if deviation <= 1e-6 * mean.abs() || deviation == 0.0 {
         return Scale::NONE;
     }
@@ -162,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dense_features_lose_their_mean_and_sparse_ones_keep_their_zeros() {
+    fn scale_centres_dense_features_and_keeps_zeros_of_sparse_ones() {
         assert_eq!(scale(4.0, [4.0, 20.0, 104.0]), Scale { mean: 5.0, factor: 1.0 });
         assert_eq!(scale(4.0, [2.0, 4.0, 16.0]), Scale { mean: 0.0, factor: 0.5 });
         assert_eq!(scale(4.0, [4.0, 8.0, 16.0]), Scale::NONE, "a constant");

@@ -1,21 +1,22 @@
-//! A program's tables with codecs: what else has to be chosen for them to work.
+//! Gives a program's tables codecs, and sets what else the codecs need: combining by clock, and a
+//! cache.
 
 use slackwater::policy::{Codecs, Combine, Reduce, is_lossy};
 use slackwater::{TableSpec, UpdaterSpec};
 
-/// Copies that a worker keeps at most where servers send it what changes, rather than rows.
+/// At most so many rows in a worker's cache, for tables whose changes servers send as deltas.
 const COPIES: u64 = 1 << 26;
 
-/// Whether what is read from such a table can be shrunk with loss: its rows change by clock, and no
-/// sooner.
+/// Whether reads of such a table can use lossy codecs: its rows must change only when the clock
+/// does, and be stored as they are read.
 #[must_use]
 pub fn can_shrink_reads(spec: &TableSpec) -> bool {
     spec.consistency.bound().is_some() && !matches!(spec.updater, UpdaterSpec::Ftrl { .. })
 }
 
-/// The table with these codecs. Lossy ones downward send what each clock changes, for caches to add
-/// up: contributions are then combined by clock. Where that cannot be, what is read is shrunk by
-/// the exact ones alone.
+/// The table with these codecs. Lossy codecs for reads send the deltas of each clock, which caches
+/// add up; so pushes are then combined by clock. If the table cannot do that, reads use only the
+/// exact codecs.
 #[must_use]
 pub fn shrunk(spec: TableSpec, codecs: &Codecs) -> TableSpec {
     if !is_lossy(&codecs.down) {
@@ -36,11 +37,11 @@ mod tests {
     use slackwater::policy::CacheSpec;
 
     #[test]
-    fn what_goes_with_codecs_case_by_case() {
+    fn shrunk_sets_codecs_combining_and_cache() {
         let lock_step = TableSpec::dense("t", 1, 1).updater(UpdaterSpec::Sgd { rate: 0.1 });
         let unbounded = lock_step.clone().consistency(Consistency::Unbounded);
         let ftrl = lock_step.clone().updater(UpdaterSpec::Ftrl { rate: 0.1, beta: 1.0, l1: 0.0, l2: 0.0 });
-        // (table, codecs both ways, what is left downward, whether contributions meet by clock)
+        // (table, codecs both ways, codecs left for reads, whether pushes are combined by clock)
         let cases: [(&TableSpec, &[&str], &[&str], bool); 6] = [
             (&lock_step, &["keys", "lz4"], &["keys", "lz4"], false),
             (&lock_step, &["1bit"], &["1bit"], true),

@@ -1,4 +1,5 @@
-//! Softmax regression: many classes, for each feature a weight a class.
+//! Softmax regression (multinomial logistic regression), for many classes: each feature has a
+//! weight for each class.
 //!
 //! With scores z_c = Σ w_c x and p = softmax(z), an example of class y has the loss −ln p_y, and
 //! its derivative by w_c is (p_c − [c = y]) x.
@@ -7,7 +8,7 @@ use crate::gather::{Example, Examples};
 use crate::program::{Program, Task, Weights};
 use slackwater::policy::Initial;
 
-/// The program.
+/// Softmax regression.
 pub struct Softmax {
     /// How many classes there are; labels are 0 … `classes` − 1.
     pub classes: usize,
@@ -16,7 +17,7 @@ pub struct Softmax {
 }
 
 impl Softmax {
-    /// Makes `scores` the scores of an example: one a class.
+    /// Fills `scores` with the scores of an example, one for each class.
     fn score(&self, example: &Example<'_>, weights: &[f32], scores: &mut Vec<f32>) {
         scores.clear();
         scores.resize(self.classes, 0.0);
@@ -27,8 +28,8 @@ impl Softmax {
     }
 }
 
-/// Makes scores probabilities, and returns ln Σ e^z. The largest score is taken out first, so that
-/// nothing overflows.
+/// Turns scores into probabilities, and returns ln Σ e^z. Subtracts the largest score first, so
+/// that nothing overflows.
 pub(crate) fn normalise(scores: &mut [f32]) -> f64 {
     let largest = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let mut sum = 0.0;
@@ -54,10 +55,11 @@ impl Program for Softmax {
     }
 
     fn learn(&self, examples: &Examples<'_>, weights: &[&[f32]], gradients: &mut [Vec<f32>]) -> f64 {
-        let (mut loss, mut slopes) = (0.0, Vec::new());
+        let mut loss = 0.0;
+        let mut slopes = Vec::new();
         for example in examples.iter() {
             self.score(&example, weights[0], &mut slopes);
-            // Readers check labels; one beyond the classes would be theirs to refuse.
+            // The reader has refused labels beyond the classes; the `min` only prevents a panic.
             let class = (example.label as usize).min(self.classes - 1);
             let score = f64::from(slopes[class]);
             loss += f64::from(example.importance) * (normalise(&mut slopes) - score);
@@ -93,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn probabilities_add_up_however_large_the_scores() {
+    fn normalise_gives_probabilities_for_very_large_scores() {
         let mut scores = [1e4, 1e4 - 1.0, -1e4];
         let log_sum = normalise(&mut scores);
         assert!((log_sum - (1e4 + (1.0 + (-1f64).exp()).ln())).abs() < 1e-3);

@@ -1,13 +1,13 @@
-//! What all workers together have learnt from, each example counted once, whoever was lost on the
-//! way.
+//! The tally: counts what all workers together have learnt from. Each example counts once, even if
+//! workers are lost.
 //!
-//! The counts of a lease are pushed for it as everything else that it teaches is, so that a second
-//! run of it does not count again. They are kept apart by where a lease stands in the run, in few
-//! rows however long that is: so they are a curve of the loss, too.
+//! A lease's counts are pushed as part of the lease, like its gradients, so a second run of the
+//! lease does not count again. Counts are kept in a few rows, by the lease's place in the run. So
+//! they also give a curve of the loss, and the tables do not grow with the run.
 //!
-//! A run that goes on from a checkpoint begins its own counts anew. What is counted in all goes
-//! into checkpoints as the weights do, and so counts once over all those runs, too: of a lease that
-//! a checkpoint holds half of, the whole is counted when another run has learnt the rest.
+//! A run that resumes from a checkpoint begins its own counts anew. The total count is saved in
+//! checkpoints like the weights, so it counts once over all these runs. If a checkpoint holds half
+//! of a lease, a later run learns the rest and then counts the whole lease.
 
 use slackwater::data_leases::DataLease;
 use slackwater::policy::NumberType;
@@ -15,41 +15,41 @@ use slackwater::table::PushOptions;
 use slackwater::{Consistency, Error, Keys, Session, Table, TableSpec};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// A tally has at most so many points.
+/// At most so many points in a tally.
 pub const POINTS: u64 = 128;
-/// Numbers in a row.
+/// Numbers in a row of the tables.
 const WIDTH: usize = 6;
 
-/// Some examples that were learnt from.
+/// Counts and sums of some examples that were learnt from.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Counted {
-    /// How many they are.
+    /// How many examples.
     pub examples: f64,
-    /// In how many minibatches.
+    /// How many minibatches they came in.
     pub minibatches: f64,
-    /// Malformed lines that were skipped among them.
+    /// How many malformed lines were skipped among them.
     pub bad_rows: f64,
-    /// How many ordinary examples they count for: the other sums are over as many.
+    /// How many ordinary examples they count for: the sum of their importances. The sums below are
+    /// over as many.
     pub weight: f64,
     /// Their summed loss before they were learnt from.
     pub loss: f64,
-    /// When they were learnt from, in seconds since 1970, summed.
+    /// The times at which they were learnt from, in seconds since 1970, summed.
     pub time: f64,
 }
 
 impl Counted {
-    /// A minibatch, learnt from just now.
+    /// Counts one minibatch, learnt from just now.
     #[must_use]
     pub fn minibatch(examples: u64, weight: f64, loss: f64) -> Self {
-        let (examples, minibatches, bad_rows) = (examples as f64, 1.0, 0.0);
-        Self { examples, minibatches, bad_rows, weight, loss, time: weight * now() }
+        Self { examples: examples as f64, minibatches: 1.0, bad_rows: 0.0, weight, loss, time: weight * now() }
     }
 
-    /// Both together.
+    /// The sum of both.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
-        let (mut row, other) = (self.to_row(), other.to_row());
-        row.iter_mut().zip(other).for_each(|(number, more)| *number += more);
+        let mut row = self.to_row();
+        row.iter_mut().zip(other.to_row()).for_each(|(number, more)| *number += more);
         Self::from_row(&row)
     }
 
@@ -59,32 +59,31 @@ impl Counted {
     }
 
     fn from_row(row: &[f64]) -> Self {
-        let (examples, minibatches, bad_rows) = (row[0], row[1], row[2]);
-        Self { examples, minibatches, bad_rows, weight: row[3], loss: row[4], time: row[5] }
+        Self { examples: row[0], minibatches: row[1], bad_rows: row[2], weight: row[3], loss: row[4], time: row[5] }
     }
 }
 
-/// Seconds since 1970, by this host's clock: for people to read, and for nothing else.
+/// Seconds since 1970, by this host's clock. Only for people to read.
 #[must_use]
-#[expect(clippy::disallowed_methods, reason = "workers come later, and have no other beginning in common")]
+#[expect(clippy::disallowed_methods, reason = "workers that join late have no other start time in common")]
 pub fn now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |time| time.as_secs_f64())
 }
 
-/// The tables in which everybody's counts meet.
+/// The tables that add up the counts of all workers.
 pub struct Tally {
-    /// Of this run alone: its points, and as many once more for leases that were not learnt to the
-    /// end.
+    /// This run's counts: a row for each point, then as many rows again for leases that were learnt
+    /// in part.
     run: Table<f64>,
-    /// A row, of leases that were learnt to the end: in this run, and in those that it goes on
-    /// from.
+    /// One row: all leases that were learnt completely, in this run and in the runs that it
+    /// resumes.
     all: Table<f64>,
-    /// Of the run.
+    /// How many leases the run has.
     leases: u64,
 }
 
 impl Tally {
-    /// The tally of a run of so many leases.
+    /// The tally of a run of `leases` leases.
     pub(crate) fn open(session: &Session, number: u64, leases: u64) -> Result<Self, Error> {
         let table = |name: String, rows| {
             let spec = TableSpec::dense(&name, rows, WIDTH as u32).number(NumberType::F64);
@@ -97,31 +96,33 @@ impl Tally {
         })
     }
 
-    /// What was learnt of a lease, all of it: to be said once for each, and before it is committed.
+    /// Counts a lease that was learnt completely. The caller does so once for each lease, before it
+    /// commits the lease.
     pub(crate) fn add(&self, lease: &DataLease, counted: Counted) -> Result<(), Error> {
-        // The examples are counted where they are learnt. It is committed when these are
-        // acknowledged, as all that was pushed of it.
+        // `examples` is 0, because the push of the gradients counts the examples. The lease is
+        // committed once these pushes are acknowledged, like all pushes of the lease.
         let of_lease = || PushOptions { lease: Some(lease), examples: 0, ..PushOptions::default() };
         drop(self.all.push_opts(&self.all.keys(&[0]), counted.to_row().to_vec(), of_lease())?);
         drop(self.run.push_opts(&self.run.keys(&[self.point(lease)]), counted.to_row().to_vec(), of_lease())?);
         Ok(())
     }
 
-    /// What was learnt of a lease whose rest nobody will learn in this run. One that goes on from
-    /// its last checkpoint will, and then counts all of it.
+    /// Counts the learnt part of a lease whose rest no worker will learn in this run. A run that
+    /// resumes from its last checkpoint learns the rest, and then counts the whole lease.
     pub(crate) fn add_part(&self, lease: &DataLease, counted: Counted) -> Result<(), Error> {
         let keys = self.run.keys(&[POINTS + self.point(lease)]);
         let of_lease = PushOptions { lease: Some(lease), examples: 0, ..PushOptions::default() };
         self.run.push_opts(&keys, counted.to_row().to_vec(), of_lease)?.wait()
     }
 
+    /// The point that a lease counts for: its place in the run, scaled to the number of points.
     fn point(&self, lease: &DataLease) -> u64 {
         let point = u128::from(lease.place()) * u128::from(POINTS) / u128::from(self.leases.max(1));
         (point as u64).min(POINTS - 1)
     }
 
-    /// The points of this run, in its order, without those that nothing has counted for. Whole when
-    /// the training is over.
+    /// The points of this run, in its order, without empty ones. Complete when the training is
+    /// over.
     pub fn read(&self) -> Result<Vec<Counted>, Error> {
         let rows = self.run.pull(&Keys::run(0..2 * POINTS))?.wait()?;
         let (whole, parts) = rows.values().split_at(POINTS as usize * WIDTH);
@@ -130,11 +131,11 @@ impl Tally {
         Ok(points.filter(|point| *point != Counted::default()).collect())
     }
 
-    /// What this run has counted, and those that it goes on from: every example once. Whole when
-    /// the training is over.
+    /// The total count of this run and of the runs that it resumes: every example once. Complete
+    /// when the training is over.
     pub fn read_all(&self) -> Result<Counted, Error> {
-        let (all, rows) =
-            (self.all.pull(&Keys::run(0..1))?.wait()?, self.run.pull(&Keys::run(POINTS..2 * POINTS))?.wait()?);
+        let all = self.all.pull(&Keys::run(0..1))?.wait()?;
+        let rows = self.run.pull(&Keys::run(POINTS..2 * POINTS))?.wait()?;
         let parts = rows.values().chunks_exact(WIDTH).map(Counted::from_row);
         Ok(parts.fold(Counted::from_row(all.values()), Counted::and))
     }

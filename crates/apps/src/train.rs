@@ -1,5 +1,5 @@
-//! How programs of sparse examples learn from a minibatch: pull the weights of its features,
-//! compute gradients, push them.
+//! Training of programs of sparse examples. For each minibatch: pull the weights of its features,
+//! compute the gradients, push them.
 
 use crate::gather::{Gather, GatheredKeys};
 use crate::program::{Program, Weights};
@@ -14,47 +14,47 @@ use slackwater::policy::{Codecs, Initial, NumberType};
 use slackwater::table::{PullOptions, PushOptions};
 use slackwater::{Consistency, Keys, Session, Table, TableSpec, UpdaterSpec};
 
-/// How weights follow gradients.
+/// The rule by which weights follow gradients.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Rule {
-    /// FTRL-proximal: the one for ℓ1. Learns from sums over the minibatch.
+    /// FTRL-proximal, the only rule for ℓ1. It is given gradients summed over the minibatch.
     Ftrl {
         /// α
         rate: f64,
         /// β
         beta: f64,
     },
-    /// Steps that shrink with the gradients a weight has seen. Learns from means over the
-    /// minibatch, as the next two do.
+    /// Adagrad: steps that shrink as a weight's gradients add up. It is given means over the
+    /// minibatch, like the next two.
     Adagrad {
         /// η
         rate: Rate,
     },
-    /// Steps along running means.
+    /// Adam: steps along running means.
     Adam {
         /// η
         rate: Rate,
     },
-    /// Plain steps.
+    /// Plain gradient descent.
     Sgd {
         /// η
         rate: Rate,
     },
 }
 
-/// A learning rate, epoch by epoch. Ftrl has none: its steps shrink by themselves.
+/// A learning rate for each epoch. Ftrl has one rate: its steps shrink by themselves.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Rate {
-    /// The same in all of them.
+    /// The same in all epochs.
     Constant(f64),
-    /// From this in the first, by equal steps, towards nothing after the last. Steps that stay as
-    /// long as they were keep circling the best weights, as far off as their minibatches differ;
-    /// these close in on them.
+    /// This in the first epoch, then falling by equal steps to zero after the last. With a constant
+    /// rate the weights keep moving around the optimum, as far as minibatches differ. With a
+    /// falling rate they approach it.
     Falling(f64),
 }
 
 impl Rate {
-    /// What it is in one of so many epochs.
+    /// The rate in epoch `epoch` of `epochs`.
     #[must_use]
     pub fn at(self, epoch: u32, epochs: u32) -> f64 {
         match self {
@@ -64,38 +64,37 @@ impl Rate {
     }
 }
 
-/// What all programs have to be told.
+/// The settings that all programs share.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Training {
-    /// How weights follow gradients.
+    /// The rule by which weights follow gradients.
     pub rule: Rule,
-    /// λ₁ of mean loss + λ₁ |w| + λ₂ w²/2, for ftrl alone. λ₂ is said by the program, for each of
-    /// its tables: ftrl applies it exactly, the others to the features that a minibatch has.
+    /// λ₁ in mean loss + λ₁ |w| + λ₂ w²/2, only for ftrl. The program gives λ₂ for each of its
+    /// tables. Ftrl applies λ₂ exactly, the others only to the features of a minibatch.
     pub l1: f64,
-    /// How fresh weights must be.
+    /// How fresh the weights that a worker reads must be.
     pub consistency: Consistency,
     /// Whether there is a constant term.
     pub bias: bool,
-    /// What shrinks messages.
+    /// The codecs of the tables.
     pub codecs: Codecs,
 }
 
 impl Training {
-    /// Learns by `rule`, from weights as fresh as `consistency` says: with a constant term, without
-    /// λ₁ and codecs.
+    /// Settings for `rule` and `consistency`, with a constant term, without λ₁ and without codecs.
     #[must_use]
     pub fn new(rule: Rule, consistency: Consistency) -> Self {
         Self { rule, l1: 0.0, consistency, bias: true, codecs: Codecs::default() }
     }
 
-    /// What a table's updater is, by what its weights start from and how strong its λ₂ is.
+    /// The updater of a table whose weights begin as `initial` and have the strength `l2` of λ₂.
     #[must_use]
     pub fn updater(&self, initial: Initial, l2: f64) -> UpdaterSpec {
         let adagrad = |rate| UpdaterSpec::Adagrad { rate, epsilon: 1e-8 };
         let first = |rate: Rate| rate.at(0, 1);
         match self.rule {
-            // Its weights are computed from sums of gradients, so they cannot start from anything
-            // but zero.
+            // Ftrl computes weights from sums of gradients, so they can only begin as zero. Tables
+            // with other initial weights use adagrad.
             Rule::Ftrl { rate, .. } if initial != Initial::Zero => adagrad(rate),
             Rule::Ftrl { rate, beta } => UpdaterSpec::Ftrl { rate, beta, l1: self.l1, l2 },
             Rule::Adagrad { rate } => adagrad(first(rate)),
@@ -112,28 +111,30 @@ impl Training {
         shrunk(spec.consistency(self.consistency).updater(updater), &self.codecs)
     }
 
-    /// Makes a program's tables, or finds them where another worker has made them.
+    /// Makes a program's tables, or opens them if another worker has made them.
     pub fn tables(&self, session: &Session, program: &dyn Program) -> Result<Vec<Table<f32>>, slackwater::Error> {
         program.tables().iter().map(|weights| session.table(self.spec(weights))).collect()
     }
 }
 
-/// What a worker comes back with.
+/// The result of [`train`].
 pub struct Trained {
     /// The program's tables.
     pub tables: Vec<Table<f32>>,
-    /// Whether some worker was told to stop before it had learnt from all its minibatches.
+    /// Whether a worker was told to stop before it had learnt from all its minibatches.
     pub stopped: bool,
-    /// How far this worker's reading has come.
+    /// How far this worker has read its data.
     pub progress: data::ReadProgress,
-    /// What all workers have learnt from, where data is leased.
+    /// If data is leased: what all workers together have learnt from.
     pub tally: Option<Tally>,
 }
 
-/// One worker's part of the training: learns from all minibatches of its share of the data, or of
-/// what it is granted of
-/// [leased](crate::leased::Leased) data, on a scale if there is one, and returns when every worker has. `watch` is told of each, and
-/// may end it early, for all workers alike. If one cannot go on with its share, none does.
+/// Runs one worker's part of the training, and returns when every worker has finished.
+///
+/// The worker learns from all minibatches of its share of the data, or from ranges of
+/// [leased](crate::leased::Leased) data that it is granted. Features are standardised if `scaling`
+/// is given. `watch` gets a report of each minibatch, and may end the training early, for all
+/// workers. If one worker cannot go on with its share, all workers return an error.
 pub fn train<'d>(
     session: &Session,
     program: &dyn Program,
@@ -157,8 +158,8 @@ pub fn train<'d>(
     Ok(Trained { tables, stopped, progress, tally })
 }
 
-/// Pushes what was learnt from so many examples, for a lease if they are of one. A refused push is
-/// told by the end of the clock.
+/// Pushes the gradients of `examples` examples, as part of their lease if they have one. Does not
+/// wait: if the push is refused, the end of the clock fails.
 pub(crate) fn push(
     table: &Table<f32>,
     keys: &Keys,
@@ -169,25 +170,26 @@ pub(crate) fn push(
     table.push_opts(keys, gradients, PushOptions { examples, lease, ..PushOptions::default() }).map(drop)
 }
 
-/// Sets the rate of each epoch, for all workers.
+/// Sets the learning rate of each epoch, for all workers.
 pub(crate) struct Pace<'a> {
     tables: &'a [Table<f32>],
     rate: Rate,
     setter: Setter,
-    /// What was last set, and for which epoch. A session that trains again may find anything.
+    /// The epoch and rate that were last set, by this training. A session that trains again may
+    /// find any rate.
     set: Option<(u32, f64)>,
     epochs: u32,
 }
 
-/// Who sets rates.
+/// Who sets the rates.
 enum Setter {
-    /// Others do, or nobody.
+    /// Not this worker: another one, or none because the rate never changes.
     Other,
-    /// The first worker, which is there from the beginning to the end.
+    /// This worker, which has rank 0 and takes part from the beginning to the end.
     First,
-    /// Whoever comes to an epoch, where workers come and go: here are the epochs that somebody has
-    /// come to. One that is granted what another has left of an earlier epoch does not set its rate
-    /// again.
+    /// Every worker that reaches an epoch, because workers come and go. The table has the epochs
+    /// that workers have reached. So a worker that is granted the rest of an earlier epoch does not
+    /// set that epoch's rate again.
     Anyone(Table<i64>),
 }
 
@@ -214,7 +216,7 @@ impl<'a> Pace<'a> {
         Ok(Self { tables, rate, setter, set: None, epochs: data.settings().epochs })
     }
 
-    /// What comes next is of this epoch.
+    /// Called before each minibatch, with its epoch. Sets the epoch's rate if need be.
     pub fn reach(&mut self, epoch: u32) -> Result<(), slackwater::Error> {
         match &self.setter {
             Setter::Other => Ok(()),
@@ -222,7 +224,7 @@ impl<'a> Pace<'a> {
             Setter::First => {
                 let rate = self.rate.at(epoch, self.epochs);
                 if self.set.is_none_or(|(_, known)| known != rate) {
-                    // Nobody needs to wait until every shard knows.
+                    // There is no need to wait until every shard knows.
                     self.tables.iter().try_for_each(|table| table.set_rate(rate).map(drop))?;
                 }
                 self.set = Some((epoch, rate));
@@ -242,8 +244,8 @@ impl<'a> Pace<'a> {
                         table.set_rate(rate)?.wait()?;
                     }
                     self.set = Some((latest, rate));
-                    // Somebody may have come to the next epoch and set its rate before this one
-                    // did.
+                    // Another worker may have reached a later epoch meanwhile, and set its rate
+                    // before this worker set the older one.
                     match furthest()? {
                         further if further > latest => latest = further,
                         _ => return Ok(()),
@@ -254,13 +256,14 @@ impl<'a> Pace<'a> {
     }
 }
 
+/// Learns from one minibatch after another.
 struct Learner<'a> {
     program: &'a dyn Program,
     tables: &'a [Table<f32>],
     shapes: Vec<Weights>,
-    /// Rows of the largest minibatch so far.
+    /// How many rows the largest minibatch so far has.
     largest: usize,
-    /// Of each table, in memory that is used again.
+    /// The pulled weights and the gradients, for each table. Their memory is used again.
     weights: Vec<Vec<f32>>,
     gradients: Vec<Vec<f32>>,
 }
@@ -307,9 +310,9 @@ impl<'a> Learner<'a> {
     }
 }
 
-/// Makes a sum of gradients over `examples` a mean, with λ₂ of the weights. An epoch's last
-/// minibatch is mostly shorter than the others; its mean is pushed for the share of a whole one
-/// that it is, so that every row counts alike.
+/// Turns a sum of gradients over `examples` into a mean, and adds λ₂ times the weights. The last
+/// minibatch of an epoch is mostly smaller than `largest`, the size of the others. The sum is
+/// divided by `largest` all the same, so that every row counts alike.
 pub(crate) fn to_mean(gradients: &mut [f32], weights: &[f32], l2: f64, examples: usize, largest: usize) {
     let share = 1.0 / largest as f32;
     let l2 = (l2 * examples as f64 / largest as f64) as f32;
@@ -324,16 +327,19 @@ mod tests {
     use slackwater::RunSize;
 
     #[test]
-    fn however_rows_are_cut_into_minibatches_each_counts_alike() {
+    fn to_mean_counts_each_row_alike_in_any_division_into_minibatches() {
         let rows = [3.0f32, -1.0, 2.0, 5.0, 0.5];
-        let (weights, l2) = ([2.0], 0.25);
+        let weights = [2.0];
+        let l2 = 0.25;
         let learnt = |cut: &[usize]| {
-            let (mut rest, mut sum) = (&rows[..], 0.0);
+            let mut rest = &rows[..];
+            let mut sum = 0.0;
             for &examples in cut {
                 let (batch, others) = rest.split_at(examples);
                 let mut gradient = [batch.iter().sum::<f32>()];
                 to_mean(&mut gradient, &weights, l2, examples, 2);
-                (rest, sum) = (others, sum + gradient[0]);
+                rest = others;
+                sum += gradient[0];
             }
             sum
         };
@@ -342,14 +348,14 @@ mod tests {
     }
 
     #[test]
-    fn a_falling_rate_falls_by_equal_steps_towards_nothing() {
+    fn a_falling_rate_falls_by_equal_steps_towards_zero() {
         let rates = |rate: Rate| [0, 1, 2, 3].map(|epoch| rate.at(epoch, 4));
         assert_eq!(rates(Rate::Falling(0.8)), [0.8, 0.8 * 0.75, 0.4, 0.2]);
         assert_eq!(rates(Rate::Constant(0.8)), [0.8; 4]);
     }
 
     #[test]
-    fn each_epoch_steps_at_its_own_rate() {
+    fn training_uses_the_rate_of_each_epoch() {
         let path = std::env::temp_dir().join(format!("slackwater-rates-{}.libsvm", std::process::id()));
         std::fs::write(&path, "1 7:1\n").expect("a file can be written");
         let settings = ReaderSettings { epochs: 2, ..ReaderSettings::new(Format::LibSvm, Labels::Real) };
@@ -367,7 +373,7 @@ mod tests {
             let trained = train(&session, &Linear { l2: 0.0 }, &training, None, &reader, |_| Go::On);
             let table = &trained.expect("it trains").tables[0];
             let weight = table.pull(&table.keys(&[7])).and_then(slackwater::Ticket::wait).expect("it can be read");
-            // From 0 to 1/2; then half of what is left, or a quarter.
+            // The first step goes from 0 to 1/2. The second goes half of the rest, or a quarter.
             assert_eq!(weight.values(), [expected], "{rate:?}");
         }
         std::fs::remove_file(&path).expect("it was there");

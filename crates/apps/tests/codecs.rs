@@ -1,7 +1,8 @@
-//! What codecs cost in accuracy, on real images: with error feedback little, without it much.
+//! How much accuracy codecs cost on real images: little with error feedback (the residual), much
+//! without it.
 //!
-//! The images are of the folder that `SLACKWATER_DATA` names. Where it is not there, the tests say
-//! so and pass.
+//! `SLACKWATER_DATA` names the folder of the images. If it is missing, the test prints that it is
+//! skipped, and passes.
 
 #[expect(dead_code, reason = "other tests use the rest of it")]
 mod common;
@@ -16,8 +17,8 @@ use data::{DataReader, Format, Labels, ReaderSettings, Shuffle};
 use slackwater::Consistency;
 use slackwater::policy::Codecs;
 
-/// Test accuracy in percent after learning from the smaller of the two files, by plain steps in
-/// lock-step, two workers.
+/// Test accuracy in percent, after two workers have learnt from `train` in lock-step by plain
+/// gradient descent.
 fn accuracy(train: &DataReader, test: &DataReader, codecs: Codecs, seed: u64) -> f64 {
     let mlp = Mlp { inputs: 784, hidden: vec![64, 32], classes: 10, seed, l2: 0.0 };
     let rule = Rule::Sgd { rate: Rate::Constant(0.1) };
@@ -33,8 +34,8 @@ fn accuracy(train: &DataReader, test: &DataReader, codecs: Codecs, seed: u64) ->
     100.0 * accuracy
 }
 
-/// Both files are images of the same kind: the small one is learnt from here, and ten thousand of
-/// the large one test it.
+/// The data to train on, and the data to test with. Both files have images of the same kind, so
+/// this trains on the small one and tests with ten thousand images of the large one.
 fn fashion(epochs: u32) -> Option<(DataReader, DataReader)> {
     let folder = folder("fashion-mnist")?;
     let settings = ReaderSettings::new(Format::Idx, Labels::Classes { first: 0, count: 10 });
@@ -45,7 +46,7 @@ fn fashion(epochs: u32) -> Option<(DataReader, DataReader)> {
 }
 
 #[test]
-fn one_bit_learns_as_much_with_its_residual_and_much_less_without() {
+fn one_bit_keeps_accuracy_with_its_residual_and_loses_it_without() {
     let Some((train, test)) = fashion(8) else { return };
     let mean = |names: &[&str]| {
         let seeds = [1, 2];
@@ -53,7 +54,9 @@ fn one_bit_learns_as_much_with_its_residual_and_much_less_without() {
             seeds.iter().map(|seed| accuracy(&train, &test, Codecs::both(names.iter().copied()), *seed)).sum();
         sum / seeds.len() as f64
     };
-    let (plain, with, without) = (mean(&[]), mean(&["1bit"]), mean(&["1bit", "noresidual"]));
+    let plain = mean(&[]);
+    let with = mean(&["1bit"]);
+    let without = mean(&["1bit", "noresidual"]);
     println!("f32 {plain:.2} %, 1bit both ways {with:.2} %, without its residual {without:.2} %");
     assert!(with > plain - 1.0, "{with} against {plain}");
     assert!(without < plain - 2.0, "{without} against {plain}");

@@ -1,7 +1,7 @@
-//! How training ends before its data does: told to, or because a worker cannot read its part.
-//! Nobody is left waiting.
+//! Training that ends before its data does: because a worker is told to stop or to leave, or cannot
+//! read its share. In each case no other worker is left waiting.
 
-#![expect(clippy::unwrap_used, reason = "a test says so by falling over")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use apps::leased::Leased;
 use apps::logistic::Logistic;
@@ -15,8 +15,8 @@ use std::time::Duration;
 
 const MODES: [Consistency; 3] = [Consistency::LOCK_STEP, Consistency::slack(3), Consistency::Unbounded];
 
-/// Rows enough that every one of three workers has many blocks of them, and what stands in the very
-/// last.
+/// Writes a file with so many rows that each of three workers has many blocks. `last` is the text
+/// after the last row.
 fn rows(name: &str, last: &str) -> std::path::PathBuf {
     let path = std::env::temp_dir().join(format!("slackwater-ending-{name}-{}.libsvm", std::process::id()));
     let row = |row: u64| format!("{} {}:1 {}:0.5\n", row % 2, row % 97, 100 + row % 89);
@@ -24,7 +24,7 @@ fn rows(name: &str, last: &str) -> std::path::PathBuf {
     path
 }
 
-/// Three workers train on the file; what each comes back with, and how many minibatches each has
+/// Three workers train on the file. Returns each worker's result, and how many minibatches it has
 /// seen.
 fn run(
     path: &std::path::Path,
@@ -39,10 +39,13 @@ fn run(
     let sessions = Session::embedded(RunSize { servers: 2, workers: 3 }).unwrap();
     std::thread::scope(|scope| {
         let work = |session: Session| {
-            let (reader, training, watch) = (&reader, &training, &watch);
+            let reader = &reader;
+            let training = &training;
+            let watch = &watch;
             scope.spawn(move || {
                 let share = reader.for_worker(session.rank(), 3).unwrap();
-                let (program, mut seen) = (Logistic { l2: 0.0 }, 0);
+                let program = Logistic { l2: 0.0 };
+                let mut seen = 0;
                 let trained = train(&session, &program, training, None, &share, |_| {
                     seen += 1;
                     watch(session.rank(), seen)
@@ -57,10 +60,10 @@ fn run(
 }
 
 #[test]
-fn when_one_worker_is_told_to_stop_all_do() {
+fn all_workers_stop_when_one_is_told_to() {
     let path = rows("told", "");
     for consistency in MODES {
-        // Without the word it would last for days.
+        // If no worker were told to stop, this would take days.
         let ended =
             run(&path, 1_000_000, consistency, |rank, seen| if (rank, seen) == (1, 5) { Go::Stop } else { Go::On });
         for (trained, _) in &ended {
@@ -74,7 +77,7 @@ fn when_one_worker_is_told_to_stop_all_do() {
 }
 
 #[test]
-fn when_one_worker_cannot_read_its_part_none_takes_the_model_for_whole() {
+fn all_workers_fail_when_one_cannot_read_its_share() {
     let path = rows("bad", "1 5:1 nonsense\n");
     for consistency in MODES {
         let mut malformed = 0;
@@ -94,7 +97,7 @@ fn when_one_worker_cannot_read_its_part_none_takes_the_model_for_whole() {
 }
 
 #[test]
-fn a_session_can_train_again_and_goes_on_with_what_it_has_learnt() {
+fn a_session_can_train_again_from_the_weights_it_has_learnt() {
     let path = rows("again", "");
     let settings = ReaderSettings { minibatch_rows: 1000, ..ReaderSettings::new(Format::LibSvm, Labels::Binary) };
     let reader = DataReader::open(&[path.to_str().unwrap()], settings).unwrap();
@@ -103,7 +106,8 @@ fn a_session_can_train_again_and_goes_on_with_what_it_has_learnt() {
         let sessions = Session::embedded(RunSize { servers: 1, workers: 2 }).unwrap();
         let losses: Vec<f64> = std::thread::scope(|scope| {
             let work = |session: Session| {
-                let (reader, training) = (&reader, &training);
+                let reader = &reader;
+                let training = &training;
                 scope.spawn(move || {
                     let share = reader.for_worker(session.rank(), 2).unwrap();
                     let [_, second] = [0, 1].map(|_| {
@@ -129,13 +133,13 @@ fn a_session_can_train_again_and_goes_on_with_what_it_has_learnt() {
     std::fs::remove_file(&path).unwrap();
 }
 
-/// Three workers make proximal steps, in eight blocks, for ever. Returns whether each stopped, and
-/// after how many clocks.
+/// Three workers make proximal steps in eight blocks, with no limit of their own. Returns, for each
+/// worker, whether it was stopped and after how many clocks.
 fn proximal_steps(name: &str, consistency: Consistency, watch: impl Fn(u32, u64) -> Go + Sync) -> Vec<(bool, u64)> {
     let path = rows(name, "");
     let reader =
         DataReader::open(&[path.to_str().unwrap()], ReaderSettings::new(Format::LibSvm, Labels::Binary)).unwrap();
-    // No gap is less than nothing.
+    // No gap is negative, so this tolerance is never reached.
     let proximal = Proximal {
         l1: 1e-4,
         blocks: 8,
@@ -147,7 +151,9 @@ fn proximal_steps(name: &str, consistency: Consistency, watch: impl Fn(u32, u64)
     let sessions = Session::embedded(RunSize { servers: 2, workers: 3 }).unwrap();
     let ended = std::thread::scope(|scope| {
         let work = |session: Session| {
-            let (reader, proximal, watch) = (&reader, &proximal, &watch);
+            let reader = &reader;
+            let proximal = &proximal;
+            let watch = &watch;
             scope.spawn(move || {
                 let share = reader.for_worker(session.rank(), 3).unwrap();
                 let mut clocks = 0;
@@ -167,20 +173,20 @@ fn proximal_steps(name: &str, consistency: Consistency, watch: impl Fn(u32, u64)
 }
 
 #[test]
-fn when_one_worker_is_told_to_stop_proximal_steps_end_for_all_after_the_same_clock() {
+fn proximal_steps_end_after_the_same_clock_when_one_worker_is_told_to_stop() {
     for (consistency, most) in [(Consistency::LOCK_STEP, 6), (Consistency::slack(3), 9), (Consistency::Unbounded, 79)] {
-        // In the middle of the first pass.
+        // Worker 1 is told in the middle of the first pass.
         let stop = |rank, clocks| if (rank, clocks) == (1, 3) { Go::Stop } else { Go::On };
         let ended = proximal_steps("proximal", consistency, stop);
         assert!(ended.iter().all(|(stopped, clocks)| *stopped && *clocks == ended[0].1), "{consistency}: {ended:?}");
-        // Who is ahead is by slack + 2 clocks at most, and hears of it in that one or in the next.
-        // The first check comes with clock 80.
+        // A worker is ahead by at most slack + 2 clocks, and learns of the stop in that clock or in
+        // the next. The first check comes with clock 80.
         assert!((3..=most).contains(&ended[0].1), "{consistency}: {ended:?}");
     }
 }
 
-/// There is one range, so one of two workers has all there is to learn from, and the other nothing
-/// to do but to wait for it.
+/// There is only one range. So one of the two workers has all the data, and the other waits for a
+/// lease.
 #[test]
 fn a_worker_that_waits_for_leases_leaves_when_it_is_told_to() {
     let path = rows("waits", "");
@@ -197,15 +203,17 @@ fn a_worker_that_waits_for_leases_leaves_when_it_is_told_to() {
     let membership = Membership::Elastic { replicas: 1, shards_per_server: 2 };
     let serve = Serve { threads: 1, coordinate, membership, ..Serve::new(connect()) };
     let rule = Rule::Ftrl { rate: 0.1, beta: 1.0 };
-    let (consistency, codecs) = (Consistency::LOCK_STEP, slackwater::policy::Codecs::default());
-    let training = &Training { rule, l1: 0.0, consistency, bias: true, codecs };
+    let codecs = slackwater::policy::Codecs::default();
+    let training = &Training { rule, l1: 0.0, consistency: Consistency::LOCK_STEP, bias: true, codecs };
     let (holds, told_who_holds) = channel::<usize>();
     let (ended, told_who_ended) = channel();
     std::thread::scope(|scope| {
         let server = scope.spawn(|| serve.run().unwrap());
         let leaves = [(0, connect()), (1, connect())].map(|(number, connect)| {
-            let (leased, leave) = (&leased, connect.leave.clone());
-            let (holds, ended) = (holds.clone(), ended.clone());
+            let leased = &leased;
+            let leave = connect.leave.clone();
+            let holds = holds.clone();
+            let ended = ended.clone();
             let (go_on, wait) = channel::<()>();
             scope.spawn(move || {
                 let session = Session::connect(&connect).unwrap();

@@ -1,4 +1,5 @@
-//! The KKT filter: most passes leave out weights that stay at zero, and the optimum is the same.
+//! The KKT filter: most passes leave out weights that stay at zero, and training reaches the same
+//! optimum with fewer bytes.
 
 #[expect(dead_code, reason = "other tests use the rest of it")]
 mod common;
@@ -11,7 +12,7 @@ use slackwater::Consistency;
 use slackwater::policy::Codecs;
 use std::fmt::Write;
 
-/// Eight features of four thousand have a say in a row's label, which is not sure even so.
+/// Rows whose label depends on eight of four thousand features, and on chance.
 fn rows(scratch: &Scratch) -> DataReader {
     let mut state = 7u64;
     let mut below = |bound: u64| {
@@ -34,18 +35,20 @@ fn rows(scratch: &Scratch) -> DataReader {
     open(&path, lib_svm(Labels::Binary))
 }
 
-/// What came of a run.
+/// The result of a run.
 struct Run {
     gap: Gap,
-    /// Their keys.
+    /// The keys of the weights that are not zero.
     non_zeros: Vec<u64>,
-    /// What one worker sent and received in the last pass but one, which takes what is active.
+    /// Bytes that one worker sent and received in the last pass but one, which takes only active
+    /// features.
     late_bytes: u64,
 }
 
 fn run(reader: &DataReader, workers: u32, proximal: &Proximal) -> Run {
     let runs = on_workers(reader, workers, |session, share| {
-        let (mut clocks, mut bytes) = (0, Vec::new());
+        let mut clocks = 0;
+        let mut bytes = Vec::new();
         let watch = |state: Option<ProximalState>| {
             if state.is_none() {
                 clocks += 1;
@@ -57,7 +60,8 @@ fn run(reader: &DataReader, workers: u32, proximal: &Proximal) -> Run {
         };
         let solved = apps::proximal::train(session, proximal, share, watch).expect("it trains");
         let weights = apps::proximal::weights(&solved.table).expect("they can be read");
-        // No word comes at the end of the last pass of ten, which is followed by a check.
+        // The last of ten passes is not in `bytes`: after its last clock comes a check, not a call
+        // without a state.
         let late_bytes = bytes[bytes.len() - 1] - bytes[bytes.len() - 2];
         let mut non_zeros = weights.keys;
         non_zeros.sort_unstable();
@@ -67,17 +71,19 @@ fn run(reader: &DataReader, workers: u32, proximal: &Proximal) -> Run {
 }
 
 fn proximal(l1: f64, blocks: usize, slack: u64, tolerance: f64) -> Proximal {
-    let (consistency, codecs) = (Consistency::slack(slack), Codecs::up(["kkt"]));
-    Proximal { l1, blocks, consistency, passes: 2_000, tolerance, codecs }
+    let codecs = Codecs::up(["kkt"]);
+    Proximal { l1, blocks, consistency: Consistency::slack(slack), passes: 2_000, tolerance, codecs }
 }
 
-/// The same objective to a ten-thousandth, the same weights at zero, and a fraction of the bytes.
-fn is_the_same(reader: &DataReader, workers: u32, proximal: &Proximal, most_bytes: f64) {
+/// Checks that the filter gives the same objective to a ten-thousandth and the same weights at
+/// zero, with at most `most_bytes` times the bytes.
+fn assert_same_optimum(reader: &DataReader, workers: u32, proximal: &Proximal, most_bytes: f64) {
     let filtered = run(reader, workers, proximal);
     let plain = run(reader, workers, &Proximal { codecs: Codecs::default(), ..proximal.clone() });
     let off = (filtered.gap.objective / plain.gap.objective - 1.0).abs();
     let bytes = filtered.late_bytes as f64 / plain.late_bytes as f64;
-    let (weights, others) = (plain.non_zeros.len(), filtered.non_zeros.len());
+    let weights = plain.non_zeros.len();
+    let others = filtered.non_zeros.len();
     println!(
         "{}: objective off by {off:.1e}, {weights} and {others} weights, {bytes:.2} of the bytes",
         proximal.consistency
@@ -88,24 +94,24 @@ fn is_the_same(reader: &DataReader, workers: u32, proximal: &Proximal, most_byte
 }
 
 #[test]
-fn with_the_filter_the_same_optimum_is_reached_over_a_fraction_of_the_bytes() {
+fn kkt_filter_reaches_the_same_optimum_with_a_fraction_of_the_bytes() {
     let scratch = Scratch::new("filter");
     let reader = rows(&scratch);
     for (workers, slack) in [(1, 0), (3, 0), (3, 3)] {
-        is_the_same(&reader, workers, &proximal(4e-3, 4, slack, 1e-6), 0.4);
+        assert_same_optimum(&reader, workers, &proximal(4e-3, 4, slack, 1e-6), 0.4);
     }
 }
 
 #[test]
 #[ignore = "real data: a minute"]
-fn with_the_filter_the_optimum_of_imdb_is_the_same() {
+fn kkt_filter_reaches_the_same_optimum_on_imdb() {
     let Some(folder) = folder("imdb") else { return };
     let reader = open(&folder.join("imdb.train.libsvm.zst"), lib_svm(Labels::Binary));
-    is_the_same(&reader, 2, &proximal(4e-4, 8, 0, 1e-5), 0.25);
+    assert_same_optimum(&reader, 2, &proximal(4e-4, 8, 0, 1e-5), 0.25);
 }
 
 #[test]
-fn workers_that_may_disagree_on_what_is_left_out_are_refused() {
+fn kkt_filter_refuses_settings_under_which_workers_may_disagree() {
     let scratch = Scratch::new("filter-refused");
     let reader = rows(&scratch);
     for consistency in [Consistency::Unbounded, Consistency::slack(4)] {

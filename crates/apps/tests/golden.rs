@@ -1,9 +1,9 @@
-//! Golden curves: what each program loses on the same made-up rows, minibatch after minibatch, has
-//! not changed.
+//! Golden-curve tests: each program's loss on the same generated rows, minibatch after minibatch,
+//! is what it was when the curve was recorded.
 //!
 //! One worker and one seed give the same model bit for bit. The curves are compared to five digits,
 //! because machines may differ in the last bits of a logarithm. After a change that is meant to
-//! change them, this test prints the new ones.
+//! change a curve, copy the new one, which the failing test prints.
 
 #[expect(dead_code, reason = "other tests use the rest of it")]
 mod common;
@@ -20,7 +20,7 @@ use data::{DataReader, Labels};
 use slackwater::Consistency;
 use std::fmt::Write;
 
-/// SplitMix64.
+/// A random number generator: SplitMix64.
 struct Random(u64);
 
 impl Random {
@@ -35,7 +35,8 @@ impl Random {
 
 /// Rows of five features among fifty, whose label follows from two of them.
 fn rows(scratch: &Scratch, labels: Labels) -> DataReader {
-    let (mut random, mut text) = (Random(7), String::new());
+    let mut random = Random(7);
+    let mut text = String::new();
     for _ in 0..600 {
         let keys: Vec<u64> = (0..5).map(|field| field * 10 + random.below(10)).collect();
         let score = keys[0] % 3 + keys[1] % 2 + random.below(2);
@@ -49,7 +50,8 @@ fn rows(scratch: &Scratch, labels: Labels) -> DataReader {
     let path = scratch.path("rows.libsvm");
     std::fs::write(&path, text).expect("a file can be written");
     let mut settings = lib_svm(labels);
-    (settings.minibatch_rows, settings.epochs) = (100, 2);
+    settings.minibatch_rows = 100;
+    settings.epochs = 2;
     open(&path, settings)
 }
 
@@ -68,10 +70,10 @@ fn curve(name: &str, labels: Labels, program: &dyn Program, rule: Rule) -> Vec<f
     curves.into_iter().next().expect("there is a worker")
 }
 
-/// What is learnt, from what labels, by what rule, and the curve that it had.
+/// A case's name, labels, program and rule, and its golden curve.
 type Case<'a> = (&'a str, Labels, &'a dyn Program, Rule, &'a [f64]);
 
-/// Whether the curve is what it was; prints both if not.
+/// Whether a curve equals the golden one; prints both if not.
 fn is_golden(name: &str, found: &[f64], golden: &[f64]) -> bool {
     let printed: Vec<String> = found.iter().map(|loss| format!("{loss:.8}")).collect();
     let same = |(found, golden): (&f64, &f64)| (found - golden).abs() <= 1e-5 * golden.abs();
@@ -83,13 +85,15 @@ fn is_golden(name: &str, found: &[f64], golden: &[f64]) -> bool {
 }
 
 #[test]
-fn every_program_learns_as_it_always_has() {
+fn every_program_follows_its_golden_curve() {
     let logistic = Logistic { l2: 0.01 };
     let softmax = Softmax { classes: 5, l2: 0.01 };
     let machine = FactorisationMachine { factors: 4, seed: 1, spread: 0.1, l2: 0.01, factor_l2: 0.01 };
     let classes = Labels::Classes { first: 0, count: 5 };
-    let (ftrl, adagrad) = (Rule::Ftrl { rate: 0.1, beta: 1.0 }, Rule::Adagrad { rate: Rate::Constant(0.1) });
-    let (adam, sgd) = (Rule::Adam { rate: Rate::Constant(0.05) }, Rule::Sgd { rate: Rate::Constant(0.05) });
+    let ftrl = Rule::Ftrl { rate: 0.1, beta: 1.0 };
+    let adagrad = Rule::Adagrad { rate: Rate::Constant(0.1) };
+    let adam = Rule::Adam { rate: Rate::Constant(0.05) };
+    let sgd = Rule::Sgd { rate: Rate::Constant(0.05) };
     let programs: [Case<'_>; 7] = [
         (
             "logistic by ftrl",
@@ -212,7 +216,7 @@ fn every_program_learns_as_it_always_has() {
 }
 
 #[test]
-fn proximal_steps_descend_as_they_always_have() {
+fn proximal_steps_follow_their_golden_curve() {
     let scratch = Scratch::new("golden-proximal");
     let proximal = Proximal {
         l1: 0.01,

@@ -1,8 +1,8 @@
-//! Training on leased data, in a cluster of this process that workers come to and go from: every
-//! example of every epoch counts once, in the weights and in the tally, and all come to the end
-//! alike.
+//! Training on leased data, in elastic runs within this process: every example of every epoch
+//! counts once, in the weights and in the tally, while workers come and go. All workers end in the
+//! same way.
 
-#![expect(clippy::unwrap_used, reason = "a test says so by falling over")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[expect(dead_code, reason = "other tests use the rest of it")]
 mod common;
@@ -27,11 +27,11 @@ use std::time::Duration;
 const ROWS: u64 = 8_000;
 const FEATURES: u64 = 37;
 const EPOCHS: u32 = 3;
-/// A power of two, so that what is counted by weights is exact.
+/// A power of two, so that weights count exactly.
 const MINIBATCH: usize = 64;
 
-/// Does not learn: each example moves the weight of each of its features by one minibatch's share,
-/// whatever it is.
+/// A program that counts: each example moves the weight of each of its features by the same amount,
+/// an example's share of a minibatch.
 struct Counter;
 
 impl Program for Counter {
@@ -71,7 +71,7 @@ fn training(rate: Rate, consistency: Consistency) -> Training {
     Training { rule: Rule::Sgd { rate }, l1: 0.0, consistency, bias: false, codecs: Codecs::default() }
 }
 
-/// A run of two servers that workers come to and go from, and how to join it.
+/// Starts an elastic run of two servers. Returns how to join it, and the servers' thread.
 fn cluster(workers: u32) -> (Connect, std::thread::JoinHandle<()>) {
     let coordinator_address = slackwater::cluster::free_address().unwrap().to_string();
     let connect = Connect { join_limit: Duration::from_secs(50), ..Connect::to(&coordinator_address) };
@@ -84,6 +84,7 @@ fn cluster(workers: u32) -> (Connect, std::thread::JoinHandle<()>) {
     (connect, std::thread::spawn(move || drop(serve.run().unwrap())))
 }
 
+/// Runs a test, and fails if it takes longer than two minutes.
 fn within_two_minutes(test: impl FnOnce() + Send + 'static) {
     let (done, wait) = channel();
     let thread = std::thread::spawn(move || {
@@ -94,7 +95,7 @@ fn within_two_minutes(test: impl FnOnce() + Send + 'static) {
     thread.join().unwrap();
 }
 
-/// How often each feature was learnt from, by its weight.
+/// How often each feature was learnt from, computed from its weight.
 fn counts(table: &Table<f32>) -> Vec<f32> {
     let features: Vec<u64> = (0..FEATURES).collect();
     let keys = table.keys(&features);
@@ -105,12 +106,14 @@ fn counts(table: &Table<f32>) -> Vec<f32> {
     counts.into_iter().map(|(_, count)| count).collect()
 }
 
+/// The sum of all points of the tally.
 fn all_counted(trained: &Trained) -> Counted {
     let points = trained.tally.as_ref().unwrap().read().unwrap();
     points.into_iter().fold(Counted::default(), Counted::and)
 }
 
-/// What a worker does: learns, and looks at what all have learnt.
+/// Runs a worker: it trains, and one of the workers checks what all have learnt. Returns the clock
+/// and whether training was stopped, or none if this worker left.
 fn learn(
     connect: &Connect,
     leased: &Leased,
@@ -130,8 +133,9 @@ fn learn(
                 assert_eq!(counted.examples, counted.loss, "every loss is counted as its example is");
                 let learnt: f32 = counts.iter().sum();
                 let more = f64::from(learnt) - counted.examples;
-                // Whoever leaves counts nothing of the lease it was at, for another learns it
-                // again: unless the training is stopped before.
+                // A worker that leaves does not count its unfinished lease, because another worker
+                // learns it again. If the training is stopped before that, the weights have up to
+                // two minibatches more than the tally.
                 let of_leavers = if trained.stopped { (2 * MINIBATCH) as f64 } else { 0.0 };
                 assert!((0.0..=of_leavers).contains(&more), "the weights have {learnt}, and {counted:?} is counted");
                 for (feature, count) in counts.iter().enumerate().filter(|_| !trained.stopped) {
@@ -158,18 +162,20 @@ fn every_example_counts_once_while_workers_come_and_go() {
             let (come, coming) = channel();
             let late_has_learnt = AtomicBool::new(false);
             std::thread::scope(|scope| {
-                let (connect, leased, late_has_learnt) = (&connect, &leased, &late_has_learnt);
+                let connect = &connect;
+                let leased = &leased;
+                let late_has_learnt = &late_has_learnt;
                 let stays = |come: Option<std::sync::mpsc::Sender<()>>| {
                     let mut seen = 0;
                     move || {
                         let watch = |_| {
                             seen += 1;
-                            // Somewhere in the first epoch.
+                            // This is somewhere in the first epoch.
                             if seen == 20 {
                                 come.iter().for_each(|come| come.send(()).unwrap());
                             }
-                            // So that something is left for the late worker, however busy the
-                            // machine is.
+                            // The pause leaves some data for the late worker, even on a busy
+                            // machine.
                             let pause = if late_has_learnt.load(Ordering::Relaxed) { 0 } else { 10 };
                             std::thread::sleep(Duration::from_millis(pause));
                             Go::On
@@ -181,7 +187,7 @@ fn every_example_counts_once_while_workers_come_and_go() {
                 let second = scope.spawn(stays(None));
                 let goes = scope.spawn(move || {
                     let mut seen = 0;
-                    // In the middle of a lease: no range has so few minibatches.
+                    // This is in the middle of a lease, because every range has more minibatches.
                     let watch = |_| {
                         seen += 1;
                         if seen < 10 { Go::On } else { Go::Leave }
@@ -195,7 +201,7 @@ fn every_example_counts_once_while_workers_come_and_go() {
                     late_has_learnt.store(true, Ordering::Relaxed);
                     Go::On
                 });
-                assert!(late_learnt > 0, "there was nothing left for who came later");
+                assert!(late_learnt > 0, "nothing was left for the worker that joined late");
                 assert_eq!(goes.join().unwrap(), None);
                 let ended = [first.join().unwrap(), second.join().unwrap(), comes];
                 assert!(ended.iter().all(|end| *end == ended[0] && end.is_some()), "{ended:?}");
@@ -207,14 +213,15 @@ fn every_example_counts_once_while_workers_come_and_go() {
 }
 
 #[test]
-fn whoever_is_told_to_stop_ends_it_for_all_at_one_clock() {
+fn a_worker_told_to_stop_ends_training_for_all_at_one_clock() {
     for consistency in [Consistency::LOCK_STEP, Consistency::slack(3), Consistency::Unbounded] {
         within_two_minutes(move || {
             let scratch = Scratch::new("leased-stop");
             let leased = Leased::of(&rows(&scratch), 7).unwrap();
             let (connect, servers) = cluster(3);
             let ended: Vec<_> = std::thread::scope(|scope| {
-                let (connect, leased) = (&connect, &leased);
+                let connect = &connect;
+                let leased = &leased;
                 let work = |worker: u32| {
                     scope.spawn(move || {
                         let mut seen = 0;
@@ -236,7 +243,7 @@ fn whoever_is_told_to_stop_ends_it_for_all_at_one_clock() {
 }
 
 #[test]
-fn where_all_are_told_to_leave_at_once_somebody_stays_to_give_the_result() {
+fn at_least_one_worker_stays_when_all_are_told_to_leave_at_once() {
     within_two_minutes(|| {
         let scratch = Scratch::new("leased-all-leave");
         let leased = Leased::of(&rows(&scratch), 7).unwrap();
@@ -253,7 +260,7 @@ fn where_all_are_told_to_leave_at_once_somebody_stays_to_give_the_result() {
 }
 
 #[test]
-fn what_is_done_once_is_done_by_another_where_the_first_is_lost_in_the_middle() {
+fn once_is_done_by_another_worker_if_the_first_is_lost_midway() {
     within_two_minutes(|| {
         let sessions = Session::embedded(RunSize { servers: 1, workers: 3 }).unwrap();
         let done: Vec<Option<Option<u32>>> = std::thread::scope(|scope| {
@@ -276,11 +283,12 @@ fn what_is_done_once_is_done_by_another_where_the_first_is_lost_in_the_middle() 
 }
 
 #[test]
-fn a_worker_that_was_told_something_else_is_turned_away() {
+fn a_worker_with_other_settings_is_refused() {
     let scratch = Scratch::new("leased-other");
     let reader = rows(&scratch);
     let mut sessions = Session::embedded(RunSize { servers: 1, workers: 2 }).unwrap();
-    let (other, one) = (sessions.remove(1), sessions.remove(0));
+    let other = sessions.remove(1);
+    let one = sessions.remove(0);
     let told = |told| Leased::of(&reader, told).unwrap();
     let training = training(Rate::Constant(1.0), Consistency::slack(3));
     let (begun, begins) = channel();
@@ -328,7 +336,7 @@ fn moments_of_leased_data_are_those_of_shares() {
         });
         let of_leases =
             common::on_workers(&reader, 3, |session, _| Scaling::measure(session, Task::Regression, &leased).unwrap());
-        // Whole numbers: the order of adding up does not matter.
+        // All values are whole numbers, so the order of adding up does not matter.
         assert!(of_leases.iter().chain(&of_shares).all(|scaling| *scaling == of_shares[0]));
     });
 }
@@ -349,7 +357,8 @@ fn a_perceptron_learns_from_leases_too() {
             let mean = |point: &Counted| point.loss / point.weight;
             (points.first().map(mean).unwrap(), points.last().map(mean).unwrap())
         });
-        // The label is whether key 100 or 101 is there, with a value that is sometimes nothing.
+        // Whether a row has key 100 or key 101 decides its label, but the key's value is sometimes
+        // zero.
         assert!(losses.iter().all(|(first, last)| *last < 0.4 && last < first), "{losses:?}");
     });
 }

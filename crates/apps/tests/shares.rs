@@ -1,7 +1,7 @@
-//! Shares of the work follow speed: a worker that is slow for good gets less of it, and the others
-//! do not wait for it.
+//! Load balancing by data leases: a permanently slow worker gets less work, and the others do not
+//! wait for it.
 
-#![expect(clippy::unwrap_used, reason = "a test says so by falling over")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[expect(dead_code, reason = "other tests use the rest of it")]
 mod common;
@@ -21,7 +21,7 @@ const MINIBATCH: usize = 8;
 const FAST: Duration = Duration::from_millis(1);
 const SLOW: Duration = Duration::from_millis(10);
 
-/// Learns nothing, and takes its time for it.
+/// A program that learns nothing, and sleeps for a time in each minibatch.
 struct Idle(Duration);
 
 impl Program for Idle {
@@ -45,7 +45,7 @@ impl Program for Idle {
     fn predict(&self, _: &Examples<'_>, _: &[&[f32]], _: &mut Vec<f32>) {}
 }
 
-/// Rows of about 128 bytes, so that a lease has few minibatches.
+/// Writes rows of about 128 bytes, so that a lease has few minibatches.
 fn rows(scratch: &Scratch) -> DataReader {
     let path = scratch.path("rows.libsvm");
     let features: String = (100..120).map(|key| format!(" {key}:1")).collect();
@@ -53,8 +53,8 @@ fn rows(scratch: &Scratch) -> DataReader {
     open(&path, ReaderSettings { minibatch_rows: MINIBATCH, ..common::lib_svm(Labels::Binary) })
 }
 
-/// What a worker came to: rows that it learnt from, reads of weights, and how many of them had to
-/// wait for another worker.
+/// A worker's counts: rows that it learnt from, reads of weights, and how many of these reads
+/// waited for another worker.
 #[derive(Clone, Copy, Debug, Default)]
 struct Part {
     rows: u64,
@@ -62,7 +62,7 @@ struct Part {
     parked: u64,
 }
 
-/// Two fast workers and a slow one.
+/// Trains with two fast workers and a slow one, and returns their counts in that order.
 fn learn(per_clock: u32) -> [Part; 3] {
     let scratch = Scratch::new(&format!("shares-{per_clock}"));
     let leased = Leased::of(&rows(&scratch), 0).unwrap().per_clock(per_clock);
@@ -72,7 +72,8 @@ fn learn(per_clock: u32) -> [Part; 3] {
     let sessions = Session::embedded(RunSize { servers: 1, workers: 3 }).unwrap();
     let parts: Vec<Part> = std::thread::scope(|scope| {
         let work = |session: Session| {
-            let (leased, training) = (&leased, &training);
+            let leased = &leased;
+            let training = &training;
             scope.spawn(move || {
                 let mut part = Part::default();
                 let watch = |learnt: apps::train::Learnt| {
@@ -94,17 +95,18 @@ fn learn(per_clock: u32) -> [Part; 3] {
 }
 
 #[test]
-fn a_worker_that_is_slow_for_good_gets_less_work_and_holds_nobody_up() {
+fn a_permanently_slow_worker_gets_less_work_and_holds_up_no_other() {
     for (per_clock, follows) in [(1, false), (8, true)] {
         let [one, two, slow] = learn(per_clock);
         println!("{per_clock} minibatches a clock: {one:?}, {two:?}; the slow one {slow:?}");
         assert_eq!(one.rows + two.rows + slow.rows, ROWS);
-        let (reads, parked) = (one.reads + two.reads, one.parked + two.parked);
+        let reads = one.reads + two.reads;
+        let parked = one.parked + two.parked;
         if follows {
-            assert!(slow.rows < ROWS / 5, "at a tenth of the speed of the others, {slow:?}");
+            assert!(slow.rows < ROWS / 5, "it has a tenth of the others' speed: {slow:?}");
             assert!(4 * parked < reads, "the others mostly go on: {one:?}, {two:?}");
         } else {
-            assert!(slow.rows > ROWS / 4, "everybody has the same, {slow:?}");
+            assert!(slow.rows > ROWS / 4, "all workers have the same number: {slow:?}");
             assert!(2 * parked > reads, "the others mostly wait: {one:?}, {two:?}");
         }
     }

@@ -168,7 +168,7 @@ fn a_perceptron_learns_images_alone_and_together() {
 
     let rows = folder.write("a.libsvm", "0 3:1\n1 36:1\n");
     let sparse = ["train", "mlp", "--data", &rows, "--classes=2", "--hidden=none"];
-    fails(&[&sparse[..], &["--inputs=36"]].concat(), "a row has a feature with key 36, and there are 36 inputs");
+    fails(&[&sparse[..], &["--inputs=36"]].concat(), "a row has a feature with key 36, but the model has 36 inputs");
     fails(&sparse, "say how many --inputs there are");
     fails(&[&arguments[..6], &["--hidden", "16,x"]].concat(), "`x` in --hidden is no number of neurons");
     std::fs::remove_file(folder.path("train-labels-idx1-ubyte")).unwrap();

@@ -1,26 +1,27 @@
-//! What a worker pushes and pulls of each block of features: all of them, or those that the shards
-//! call active.
+//! Which features of each block a worker pushes and pulls: all of them, or the active set that the
+//! shards report.
 
 use super::columns::ExampleColumns;
 use slackwater::table::ActiveRows;
 use slackwater::{Error, Keys, Table, Ticket};
 use std::sync::Arc;
 
-/// Features of a block, cheap to clone.
+/// Some features of a block, cheap to clone.
 #[derive(Clone)]
 pub struct BlockFeatures {
-    /// Their keys in the table's order.
+    /// Their keys, in the table's order.
     pub keys: Keys,
     /// The column of each key.
     pub columns: Arc<[usize]>,
 }
 
-/// Which features of a block a step is made with.
+/// Which features of a block a step uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Take {
     /// All.
     All,
-    /// Those that were active when the block was last read; all where nobody says.
+    /// Those that were active when the block was last read. All features, if the table has no KKT
+    /// filter.
     Active,
 }
 
@@ -28,7 +29,7 @@ pub enum Take {
 pub struct Blocks<'a> {
     table: &'a Table<f32>,
     all: Vec<BlockFeatures>,
-    /// Of each block, as far as it is known.
+    /// The active features of each block, as last read.
     active: Vec<BlockFeatures>,
 }
 
@@ -45,7 +46,7 @@ impl<'a> Blocks<'a> {
         Self { table, active: all.clone(), all }
     }
 
-    /// What the next step of a block is made with.
+    /// The features that the next step of a block uses.
     pub fn part(&self, block: usize, take: Take) -> BlockFeatures {
         match take {
             Take::All => self.all[block].clone(),
@@ -53,13 +54,13 @@ impl<'a> Blocks<'a> {
         }
     }
 
-    /// Asks which features of a block are active, where the table's shards say.
+    /// Asks the shards which features of a block are active, if the table has the KKT filter.
     pub fn ask(&self, block: usize) -> Result<Option<Ticket<ActiveRows>>, Error> {
         let filters = self.table.spec().codecs.filters_by_kkt();
         filters.then(|| self.table.active(&self.all[block].keys)).transpose()
     }
 
-    /// Keeps the answer for the steps to come.
+    /// Waits for the answer, and keeps it for the next steps.
     pub fn keep(&mut self, block: usize, asked: Option<Ticket<ActiveRows>>) -> Result<(), Error> {
         let Some(active) = asked.map(Ticket::wait).transpose()? else { return Ok(()) };
         let BlockFeatures { keys, columns } = &self.all[block];

@@ -1,14 +1,14 @@
-//! A worker's examples by column, in blocks of features: what a method needs that moves one block
-//! of weights at a time.
+//! A worker's examples as a sparse matrix by columns, in blocks of features, for a method that
+//! moves one block of weights at a time.
 
 use data::{DataError, DataReader, ReadProgress};
 use std::ops::Range;
 
-/// A worker's examples, all in memory.
+/// A worker's examples, all of them in memory.
 pub struct ExampleColumns {
     /// −1 or 1 for each row.
     pub labels: Vec<f32>,
-    /// Rising within each block.
+    /// The key of each column, rising within each block.
     pub keys: Vec<u64>,
     /// Where each block's columns begin in `keys`, and where the last one's end.
     blocks: Vec<usize>,
@@ -18,14 +18,14 @@ pub struct ExampleColumns {
     values: Vec<f32>,
 }
 
-/// The block of a key, the same for all workers: the highest bits of a product spread neighbours
-/// over all blocks.
+/// The block of a key, the same for all workers. It is taken from the highest bits of a product,
+/// which spreads neighbouring keys over all blocks.
 fn block_of(key: u64, blocks: usize) -> usize {
     ((u128::from(key.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15)) * blocks as u128) >> 64) as usize
 }
 
 impl ExampleColumns {
-    /// Reads everything. Entries of one row and key are added up.
+    /// Reads all rows. Adds up the values of entries with the same row and key.
     pub fn read(reader: &DataReader, blocks: usize) -> Result<(Self, ReadProgress), DataError> {
         let mut labels = Vec::new();
         let mut entries: Vec<(u32, u64, u32, f32)> = Vec::new();
@@ -33,8 +33,8 @@ impl ExampleColumns {
         for batch in &mut batches {
             let batch = batch?;
             if batch.importances().is_some() {
-                let problem = "proximal steps take every row for one example, and some rows here count for more or less; \
-                               take ftrl, or leave their importances out";
+                let problem = "proximal steps count every row as one example, but some rows have another importance; \
+                               use ftrl, or remove the importances";
                 return Err(DataError::Setting { problem: problem.to_owned() });
             }
             for row in batch.iter() {

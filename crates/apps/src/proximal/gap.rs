@@ -1,43 +1,44 @@
-//! How far from the optimum: the objective at hand, and a bound below which no weights can bring
-//! it.
+//! Duality gap: how far the objective is from the optimum, by a lower bound on the objective of any
+//! weights.
 //!
-//! For any α_i ∈ [0, 1], with θ_i = α_i y_i and |Σ_i θ_i x_ij| ≤ λ for all j, Fenchel duality says
-//! that no objective is less than −Σ α ln α + (1 − α) ln(1 − α). At the optimum α_i = σ(−y_i z_i)
-//! attains it; elsewhere these, shrunk until the condition holds, give a bound that closes in as
-//! the weights do.
+//! Fenchel duality: let α_i ∈ [0, 1] and θ_i = α_i y_i, with |Σ_i θ_i x_ij| ≤ λ for all j. Then no
+//! objective is less than −Σ α ln α + (1 − α) ln(1 − α). At the optimum, α_i = σ(−y_i z_i) attains
+//! this bound. At other weights these α_i, shrunk until the condition holds, give a bound that
+//! approaches the optimum as the weights do.
 
 use super::ExampleColumns;
 use crate::logistic::{log_loss, sigmoid};
 use slackwater::policy::NumberType;
 use slackwater::{Error, Keys, Session, Table, TableSpec, UpdaterSpec};
 
-/// An objective and what is known of the least one.
+/// An objective, and a lower bound on the least objective.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Gap {
-    /// Σ loss + λ |w|₁ at the weights at hand.
+    /// Σ loss + λ |w|₁ at the current weights.
     pub objective: f64,
-    /// No weights have less.
+    /// No weights have a smaller objective.
     pub bound: f64,
     /// How many examples the sum is over.
     pub examples: f64,
 }
 
 impl Gap {
-    /// The share of the objective that better weights could take away at most.
+    /// The share of the objective by which better weights can lower it, at most.
     #[must_use]
     pub fn relative(&self) -> f64 {
         (self.objective - self.bound) / self.objective
     }
 }
 
-/// Computes gaps, together with the other workers.
+/// Computes gaps, together with all other workers.
 pub struct Certificate {
     weights: Table<f32>,
     /// The gradient of the loss by each weight.
     gradient: Table<f64>,
-    /// What each worker has found: the steepest slope, the loss of its rows, its part of the bound.
+    /// What each worker has computed: the steepest slope, the loss of its rows, and its part of the
+    /// bound.
     found: Table<f64>,
-    /// What this worker's rows contributed to the gradient, of each column.
+    /// This worker's contribution to the gradient, by column, as last pushed.
     own: Vec<f64>,
     l1: f64,
 }
@@ -53,8 +54,8 @@ impl Certificate {
         Ok(Self { weights: weights.clone(), gradient, found: session.table(found)?, own: Vec::new(), l1 })
     }
 
-    /// The gap at the weights under which `scores` are the rows' scores. Every worker calls it at
-    /// once.
+    /// The gap at the current weights, under which this worker's rows have `scores`. All workers
+    /// call it together.
     pub fn check(
         &mut self,
         session: &Session,
@@ -72,7 +73,7 @@ impl Certificate {
             let (_, column) = by_key[by_key.partition_point(|(other, _)| *other < key)];
             let theta = |(row, value): (usize, f32)| against[row] * f64::from(columns.labels[row]) * f64::from(value);
             let slope: f64 = columns.column(column).map(theta).sum();
-            // The table adds up: what this worker said the last time is taken back.
+            // The table adds up pushes, so this subtracts what the worker pushed last time.
             changes.push(slope - self.own[column]);
             self.own[column] = slope;
         }
@@ -97,7 +98,7 @@ impl Certificate {
         Ok(Gap { objective, bound: all.iter().map(|found| found[2]).sum(), examples })
     }
 
-    /// Tells the others what was found here, and returns what everybody found.
+    /// Shares what this worker has computed, and returns what all workers have computed.
     fn share(&self, session: &Session, found: [f64; 3]) -> Result<Vec<[f64; 3]>, Error> {
         let own = u64::from(session.rank());
         self.found.push(&Keys::run(own..own + 1), found.to_vec())?.wait()?;

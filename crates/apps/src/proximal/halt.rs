@@ -1,41 +1,48 @@
-//! How workers come to a halt after the same clock, whoever is told to: a step that only some of
-//! them have contributed to would be a wrong one.
+//! Stops all workers after the same clock, when any of them is told to stop. A step to which only
+//! some workers have contributed would be wrong.
 //!
-//! Each counts the clocks that it begins, where all can read it. Whoever is told to stop, or hears
-//! that another was, goes no further than the furthest has begun; when all have heard and none is
-//! behind, they halt. Nobody stands still for one that waits for it, whatever the consistency: one
-//! that waits has begun its clock, so those behind it go on.
+//! - Each worker counts the clocks that it begins, in a table that all can read.
+//! - A worker that is told to stop, or learns that another was, goes no further than the furthest
+//!   worker has begun.
+//! - When all workers have learnt of it and none is behind, they halt.
+//!
+//! This cannot deadlock under any consistency. If a worker waits for those behind it, it has begun
+//! its clock, so those behind it go on.
 
 use crate::train::Go;
 use slackwater::policy::NumberType;
 use slackwater::{Consistency, Error, Keys, Rows, Session, Table, TableSpec, Ticket};
 use std::time::Duration;
 
-/// How often one that has stopped looks whether all have.
+/// While a worker waits for the others to stop, it checks this often.
 const WAIT: Duration = Duration::from_millis(1);
 
-/// A row for each worker: how many clocks it has begun, and whether it has heard that all are to
-/// stop.
+/// A table with a row for each worker: how many clocks it has begun, and whether it knows that all
+/// are to stop.
 pub struct Halt {
     table: Table<i64>,
     workers: u64,
+    /// This worker's rank.
     own: u64,
+    /// How many clocks this worker has begun.
     begun: i64,
+    /// Whether this worker knows that all are to stop.
     heard: bool,
-    /// What all rows were when the clock began: asked then, and answered while it lasts.
+    /// A read of all rows, which was started when the clock began.
     asked: Option<Ticket<Rows<i64>>>,
 }
 
 impl Halt {
     pub fn new(session: &Session) -> Result<Self, Error> {
-        let (workers, own) = (u64::from(session.size().workers), u64::from(session.rank()));
+        let workers = u64::from(session.size().workers);
+        let own = u64::from(session.rank());
         let spec = TableSpec::dense(&format!(".proximal halt {}", session.unique_number()), workers, 2)
             .number(NumberType::I64);
         let table = session.table(spec.consistency(Consistency::Unbounded))?;
         Ok(Self { table, workers, own, begun: 0, heard: false, asked: None })
     }
 
-    /// Before whatever in a clock could wait for others.
+    /// Begins a clock. Call it before anything in the clock that could wait for other workers.
     pub fn begin(&mut self) -> Result<(), Error> {
         self.begun += 1;
         drop(self.table.push(&Keys::run(self.own..self.own + 1), vec![1, 0])?);
@@ -43,7 +50,7 @@ impl Halt {
         Ok(())
     }
 
-    /// All are to stop.
+    /// Tells all workers to stop.
     pub fn tell(&mut self) -> Result<(), Error> {
         if !std::mem::replace(&mut self.heard, true) {
             self.table.push(&Keys::run(self.own..self.own + 1), vec![0, 1])?.wait()?;
@@ -51,13 +58,14 @@ impl Halt {
         Ok(())
     }
 
-    /// Whether somebody was told to stop. The same for all where nobody can be told meanwhile.
+    /// Whether any worker was told to stop. All workers get the same answer if none can be told
+    /// meanwhile.
     pub fn is_told(&self) -> Result<bool, Error> {
         Ok(is_told(&self.ask()?.wait()?))
     }
 
-    /// What is to be done after a clock, if this worker itself would do as `go` says. Stops all
-    /// after the same clock.
+    /// Decides how this worker goes on after a clock, if its own wish is `go`. All workers get
+    /// [`Go::Stop`] after the same clock.
     pub fn after(&mut self, go: Go) -> Result<Go, Error> {
         let told = self.asked.take().map_or(Ok(false), |asked| asked.wait().map(|rows| is_told(&rows)))?;
         if go != Go::On || told {
@@ -75,7 +83,7 @@ impl Halt {
             if rows.all(|row| row[0] == self.begun && row[1] > 0) {
                 return Ok(Go::Stop);
             }
-            // Some have not heard yet, or are on their way to this clock.
+            // Some workers do not know yet, or have not come to this clock.
             std::thread::sleep(WAIT);
         }
     }

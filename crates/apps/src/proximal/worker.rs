@@ -1,5 +1,5 @@
-//! One worker's half of the method: gradients and curvatures of a block at its rows' scores, which
-//! follow the weights.
+//! The worker's side of the method: it pushes the gradient and curvatures of a block, and updates
+//! its rows' scores when it reads new weights.
 
 use super::blocks::{BlockFeatures, Blocks, Take};
 use super::columns::ExampleColumns;
@@ -8,19 +8,18 @@ use slackwater::{Session, Table};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// How often a worker looks whether the last steps are made.
+/// While a worker waits for the last steps, it checks this often.
 const WAIT: Duration = Duration::from_micros(100);
-/// How far a score is thought to move in a step: the curvature is the greatest within that
-/// distance.
+/// How far a score is expected to move in a step: curvatures are the greatest within that distance.
 const REACH: f64 = 0.5;
 
-/// F(z): the greatest curvature of the logistic loss within `REACH` of a score.
+/// F(z): the greatest curvature of the logistic loss within [`REACH`] of a score.
 fn curvature(score: f64) -> f64 {
     let beyond = score.abs() - REACH;
     if beyond <= 0.0 { 0.25 } else { 1.0 / (2.0 + beyond.exp() + (-beyond).exp()) }
 }
 
-/// A step that was pushed: with which features of which block, and when.
+/// A step that this worker has pushed: at which clock, and with which features of which block.
 #[derive(Clone)]
 struct Step {
     clock: Clock,
@@ -28,27 +27,29 @@ struct Step {
     part: BlockFeatures,
 }
 
-/// What a worker knows: its rows' scores under the weights as it last read them.
+/// A worker's state: the weights as it last read them, and its rows' scores under them.
 pub struct ProximalWorker<'a> {
     session: &'a Session,
     columns: &'a ExampleColumns,
     table: &'a Table<f32>,
     blocks: Blocks<'a>,
-    /// Of each column, as last read.
+    /// The weight of each column, as last read.
     weights: Vec<f32>,
-    /// Of each row: Σ w x.
+    /// The score of each row: Σ w x.
     pub scores: Vec<f64>,
-    /// Of each row: the derivative of its loss by its score, and F of it.
+    /// For each row: the derivative of its loss by its score, and F of its score.
     slopes: Vec<[f32; 2]>,
-    /// Rows whose score has changed since that was computed, and whether each row is one of them.
+    /// The rows whose score has changed since their slopes were computed.
     changed: Vec<u32>,
+    /// For each row: whether it is in `changed`.
     is_changed: Vec<bool>,
-    /// Steps whose outcome has not been read yet, oldest first.
+    /// The steps whose result has not been read yet, oldest first.
     under_way: VecDeque<Step>,
-    /// Of each row: Σ |x| over what is under way, each feature as often as it is.
+    /// For each row: Σ |x| over the features of all steps under way.
     loads: Vec<f32>,
-    /// Since the last check: the most clocks that a read was behind, and how many were held back.
+    /// The most clocks that a read was behind, since the last check.
     pub staleness: u64,
+    /// How many reads were parked, since the last check.
     pub parked: u64,
 }
 
@@ -77,21 +78,22 @@ impl<'a> ProximalWorker<'a> {
     /// Computes the slopes of rows whose scores have changed.
     fn find_slopes(&mut self) {
         for row in self.changed.drain(..).map(|row| row as usize) {
-            let (label, score) = (f64::from(self.columns.labels[row]), self.scores[row]);
+            let label = f64::from(self.columns.labels[row]);
+            let score = self.scores[row];
             self.slopes[row] = [(-label / (1.0 + (label * score).exp())) as f32, curvature(score) as f32];
             self.is_changed[row] = false;
         }
     }
 
-    /// Makes a step: pushes a block's gradient and curvatures, after bringing the scores up to
-    /// date.
+    /// Makes a step: updates the scores, then pushes a block's gradient and curvatures.
     pub fn step(&mut self, block: usize, take: Take) -> Result<(), slackwater::Error> {
         self.catch_up()?;
         let part = self.blocks.part(block, take);
         self.begin(block, part.clone());
         let mut pushed = Vec::with_capacity(2 * part.columns.len());
         for &column in &*part.columns {
-            let (mut gradient, mut bound) = (0.0, 0.0);
+            let mut gradient = 0.0;
+            let mut bound = 0.0;
             for (row, value) in self.columns.column(column) {
                 let [slope, curvature] = self.slopes[row];
                 gradient += f64::from(slope * value);
@@ -100,13 +102,13 @@ impl<'a> ProximalWorker<'a> {
             pushed.extend([gradient as f32, bound as f32]);
         }
         let examples = if block == 0 { self.columns.labels.len() as u64 } else { 0 };
-        // Refused pushes are told by the end of the clock.
+        // If the push is refused, the end of the clock fails.
         drop(self.table.push_opts(&part.keys, pushed, PushOptions { examples, ..PushOptions::default() })?);
         Ok(())
     }
 
-    /// Reads what has become of steps under way: of those that are sure to be made, or without a
-    /// bound of those that are.
+    /// Reads the results of steps under way. With a bound, of the steps that are sure to be made by
+    /// now; without one, of those that have been made.
     fn catch_up(&mut self) -> Result<(), slackwater::Error> {
         let now = self.session.now();
         let bound = self.table.spec().consistency.bound();
@@ -120,7 +122,7 @@ impl<'a> ProximalWorker<'a> {
         Ok(())
     }
 
-    /// Reads what has become of all steps. Everybody does so after the same clock.
+    /// Reads the results of all steps. All workers do so after the same clock.
     pub fn settle(&mut self) -> Result<(), slackwater::Error> {
         // Once these clocks have ended, a read holds every step that was made.
         for _ in 0..=self.table.spec().consistency.bound().unwrap_or(0) {
@@ -128,15 +130,15 @@ impl<'a> ProximalWorker<'a> {
         }
         self.catch_up()?;
         while !self.under_way.is_empty() {
-            // Some have not come so far yet.
+            // Some workers have not come so far yet.
             std::thread::sleep(WAIT);
             self.catch_up()?;
         }
         Ok(())
     }
 
-    /// Brings the scores up to date with the weights that a step may have moved. Returns whether it
-    /// is in them.
+    /// Reads the weights of a step, and updates the scores. Returns whether the weights include the
+    /// step.
     fn read(&mut self, Step { clock, block, part }: &Step) -> Result<bool, slackwater::Error> {
         let asked = self.blocks.ask(*block)?;
         if part.columns.is_empty() {
@@ -163,11 +165,11 @@ impl<'a> ProximalWorker<'a> {
         Ok(rows.clock() > *clock)
     }
 
-    /// Puts a step under way.
+    /// Notes that a step is under way.
     fn begin(&mut self, block: usize, part: BlockFeatures) {
         self.under_way.push_back(Step { clock: self.session.now(), block, part: part.clone() });
         if block == 0 {
-            // Anew once a pass: adding and taking away would let errors of rounding grow.
+            // Computes the loads anew once in each pass, so that rounding errors do not add up.
             self.loads.fill(0.0);
             let all: Vec<BlockFeatures> = self.under_way.iter().map(|step| step.part.clone()).collect();
             all.iter().for_each(|part| self.add_load(part, 1.0));
@@ -176,6 +178,7 @@ impl<'a> ProximalWorker<'a> {
         }
     }
 
+    /// Adds the features of a step to the loads, or subtracts them if `sign` is −1.
     fn add_load(&mut self, part: &BlockFeatures, sign: f32) {
         for column in &*part.columns {
             for (row, value) in self.columns.column(*column) {

@@ -1,5 +1,5 @@
-//! What tests with real data share: where it lies, and a cluster in this process that learns from
-//! it.
+//! Shared by the tests of this folder: finding the real data sets, and training in a cluster within
+//! this process.
 
 use apps::model::{Model, ModelTable};
 use apps::program::{Program, Task};
@@ -13,28 +13,29 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// How many workers, and how fresh their reads must be.
 pub type Way = (u32, Consistency);
 
-/// The folder of a data set, or word that there is none.
+/// The folder of a data set, within the folder that `SLACKWATER_DATA` names. If it is missing,
+/// prints that the test is skipped.
 pub fn folder(name: &str) -> Option<PathBuf> {
     let default = || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
     let folder = std::env::var_os("SLACKWATER_DATA").map_or_else(default, PathBuf::from).join(name);
     if !folder.is_dir() {
-        println!("skipped: there is no {}; SLACKWATER_DATA names the folder of data sets", folder.display());
+        println!("skipped: there is no {}; set SLACKWATER_DATA to the folder of data sets", folder.display());
         return None;
     }
     Some(folder)
 }
 
-/// LibSVM text with such labels, once, in order.
+/// Settings for LibSVM text with these labels, read once and in order.
 pub fn lib_svm(labels: Labels) -> ReaderSettings {
     ReaderSettings::new(Format::LibSvm, labels)
 }
 
-/// A file, to be read in this way.
+/// Opens one file with these settings.
 pub fn open(file: &Path, settings: ReaderSettings) -> DataReader {
     DataReader::open(&[file.to_str().expect("a path in UTF-8")], settings).expect("the data set is there")
 }
 
-/// Runs something on each worker of a cluster in this process, with its share of the data.
+/// Runs `work` on each worker of a cluster in this process, with the worker's share of the data.
 pub fn on_workers<R: Send>(
     reader: &DataReader,
     workers: u32,
@@ -44,7 +45,7 @@ pub fn on_workers<R: Send>(
     let run = |session: Session| {
         let share = reader.for_worker(session.rank(), workers).expect("a share of the data");
         let result = work(&session, &share);
-        session.barrier().expect("everybody is there");
+        session.barrier().expect("all workers are there");
         session.close().expect("a session ends");
         result
     };
@@ -54,7 +55,7 @@ pub fn on_workers<R: Send>(
     })
 }
 
-/// Trains a program; `standardise` says for which task features are brought to one scale first.
+/// Trains a program. If `standardise` is given, features are first standardised for that task.
 pub fn learn(
     program: &dyn Program,
     training: &Training,
@@ -79,11 +80,11 @@ pub fn learn(
     models.into_iter().next().expect("there is a worker")
 }
 
-/// A folder for files of one test, removed with them.
+/// A folder for one test's files, which is removed when the test ends.
 pub struct Scratch(PathBuf);
 
 impl Scratch {
-    /// An empty one, which no other test has, whatever its name.
+    /// An empty folder. No other test has the same one, even for the same name.
     pub fn new(name: &str) -> Self {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let own = (std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
@@ -92,7 +93,7 @@ impl Scratch {
         Self(folder)
     }
 
-    /// Where a file of this name would lie.
+    /// The path of a file with this name.
     pub fn path(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
