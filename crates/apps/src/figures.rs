@@ -4,7 +4,7 @@
 use crate::logistic::log_loss;
 use crate::program::Task;
 
-/// Probabilities are raised to at least this before their logarithm is taken, so a prediction that
+/// Probabilities are raised to at least this before their logarithm is taken. So a prediction that
 /// is certain and wrong has a large loss, not an infinite one.
 const LEAST_PROBABILITY: f64 = 1e-15;
 /// Log-odds are ranked by their sign and leading bits: two that agree in 11 bits of the mantissa

@@ -1,7 +1,7 @@
 //! Logistic regression, for two classes: one weight for each feature.
 //!
-//! With y ∈ {0, 1}, the score z = Σ w x and p = σ(z), an example's loss is −y ln p − (1−y) ln(1−p),
-//! and its derivative by w is (p − y) x.
+//! Let y ∈ {0, 1}, z = Σ w x (the score) and p = σ(z). An example's loss is −y ln p − (1−y)
+//! ln(1−p), and its derivative by w is (p − y) x.
 
 use crate::gather::Examples;
 use crate::program::{Program, Task, Weights};

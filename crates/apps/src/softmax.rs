@@ -1,8 +1,8 @@
 //! Softmax regression (multinomial logistic regression), for many classes: each feature has a
 //! weight for each class.
 //!
-//! With scores z_c = Σ w_c x and p = softmax(z), an example of class y has the loss −ln p_y, and
-//! its derivative by w_c is (p_c − [c = y]) x.
+//! Let z_c = Σ w_c x (the scores) and p = softmax(z). An example of class y has the loss −ln p_y,
+//! and its derivative by w_c is (p_c − [c = y]) x.
 
 use crate::gather::{Example, Examples};
 use crate::program::{Program, Task, Weights};

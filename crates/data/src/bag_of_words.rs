@@ -16,8 +16,8 @@ use std::path::Path;
 pub enum Weighting {
     /// How often it occurs.
     Counts,
-    /// (1 + ln count) · (ln((1 + n) / (1 + df)) + 1), where n is the number of documents in the
-    /// part `train`, and df is how many of them have the word. Then each row is scaled to length 1.
+    /// (1 + ln count) · (ln((1 + n) / (1 + df)) + 1), then each row is scaled to length 1. n is the
+    /// number of documents in the part `train`; df is how many of them have the word.
     TfIdf,
 }
 

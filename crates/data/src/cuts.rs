@@ -168,7 +168,7 @@ impl Cuts {
     }
 
     /// The reader of lease `epoch × ranges + index`: it reads range `index` once, as minibatches of
-    /// that epoch. Minibatches depend on the range alone and come in the same order every time, so
+    /// that epoch. Minibatches depend on the range alone and come in the same order every time. So
     /// a second run of a lease has the same minibatches as the first.
     ///
     /// Each range counts malformed lines by itself. Use [`DataReader::allowing`] to set how many

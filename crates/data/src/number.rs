@@ -74,7 +74,7 @@ fn digits_slowly(line: &[u8], at: usize, start: u64) -> Option<(u64, usize)> {
 /// takes more than 64 bits.
 ///
 /// Reads digit by digit, on purpose. In sorted rows an index is nearly always as long as the one
-/// before it, so the processor predicts its end and need not wait for it.
+/// before it. So the processor predicts its end, and need not wait for it.
 #[inline(always)]
 pub fn unsigned(line: &[u8], at: usize) -> Option<(u64, usize)> {
     let mut number = 0;

@@ -65,7 +65,7 @@ impl<T: Real> Updater<T> for Ftrl {
             let z = sum.to_f64();
             let g = gradient.to_f64();
             let root_before = squares.to_f64().sqrt();
-            // n += g². The root is taken of n as stored, so that the differences below add up to √n exactly.
+            // n += g². Takes the root of n as stored, so that the differences below add up to √n.
             *squares = store(squares.to_f64() + g * g);
             let root_after = squares.to_f64().sqrt();
             // z += g − σ w with σ = (√(n + g²) − √n) / α, where w / α = −descent
@@ -126,8 +126,10 @@ mod tests {
     fn ftrl_matches_steps_computed_by_hand() {
         let ftrl = Ftrl { rate: 1.0, beta: 1.0, l1: 0.5, l2: 0.0 };
         // g = 2: z = 2, n = 4, w = −(2 − 0.5) / (1 + 2).
-        // g = 1: w at t = 2 is −(2 − 1) / 3, σ = √5 − 2, z = 3 + (√5 − 2) / 3, w = −(z − 1) / (1 + √5).
-        // g = −1: t λ₁ = 1.5, w = −(3.078689 − 1.5) / (1 + √5) = −0.487842, σ = √6 − √5, z = 2.182789, …
+        // g = 1: w at t = 2 is −(2 − 1) / 3, σ = √5 − 2, z = 3 + (√5 − 2) / 3,
+        //   w = −(z − 1) / (1 + √5).
+        // g = −1: t λ₁ = 1.5, w = −(3.078689 − 1.5) / (1 + √5) = −0.487842, σ = √6 − √5,
+        //   z = 2.182789, …
         // g = −2: |z| falls below t λ₁ = 2.
         let expected = [-0.5, -0.642_350, -0.197_943, 0.0];
         assert_near(&trace::<f64>(&ftrl, &[2.0, 1.0, -1.0, -2.0]), &expected, 1e-6);
