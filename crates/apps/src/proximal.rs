@@ -7,8 +7,8 @@
 //! 2. The shards add up the pushes of all workers and make one proximal step
 //!    (`UpdaterSpec::Proximal`).
 //! 3. With slack s, the step of a block is sure to be made s + 1 clocks later. Then the worker
-//!    reads the block's weights, and updates the scores of its rows. Without a bound, a worker reads
-//!    the weights that are there, and goes on.
+//!    reads the block's weights, and updates the scores of its rows. Without a bound, a worker
+//!    reads the weights that are there, and goes on.
 //!
 //! A worker knows which steps are under way: pushed, but not read yet. Each of them was computed
 //! without the others, and the curvatures allow for that. Let k run over all features of the blocks
@@ -75,7 +75,7 @@ impl Proximal {
     fn check(&self) -> Result<(), TrainError> {
         let agree = self.consistency.bound().is_some_and(|slack| slack < self.blocks.max(1) as u64);
         if self.codecs.filters_by_kkt() && !agree {
-            let problem = "`kkt` needs all workers to agree on which weights are left out: give a `slack` below the number of blocks";
+            let problem = "`kkt` needs workers that agree on the active set: give a `slack` below the number of blocks";
             return Err(DataError::Setting { problem: problem.to_owned() }.into());
         }
         Ok(())

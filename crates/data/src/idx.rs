@@ -183,7 +183,7 @@ fn open_labels(images: &Path, count: u64) -> Result<Items, DataError> {
     let other = name.replace("images", "labels").replace("idx3", "idx1");
     if other == name {
         return Err(wrong(format!(
-            "has no label file: its name needs `images` or `idx3`, which label files replace by `labels` or `idx1`"
+            "has no label file: the name `{name}` needs `images` or `idx3`, for which label files have `labels` or `idx1`"
         )));
     }
     let path = images.with_file_name(&other);
