@@ -1,13 +1,13 @@
-//! What can go wrong with a store, by what whoever hears of it can do.
+//! The errors of a store: one variant for each thing that the caller can do about it.
 
 use crate::CheckpointName;
 use std::time::Duration;
 
-/// Why a store did not do what it was asked to. Every message says what, where, and what to do.
+/// Why an operation of a store failed. Every message says what failed, where, and what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The location is none that checkpoints can be kept at. Name another.
-    #[error("`{location}` is no place for checkpoints: {problem}")]
+    /// Checkpoints cannot be kept at this location. Name another.
+    #[error("`{location}` is not a location for checkpoints: {problem}")]
     Location {
         /// As given.
         location: String,
@@ -17,142 +17,140 @@ pub enum StoreError {
     /// A plain file stands where a folder should.
     #[error("cannot {doing}: {path} is a file, not a folder: name another folder")]
     NotAFolder {
-        /// What was tried.
+        /// The operation that failed.
         doing: String,
         /// The file.
         path: String,
     },
     /// The disk has no room left.
     #[error(
-        "cannot {doing}: the disk is full ({problem}): free some of it, keep fewer checkpoints, or name another folder"
+        "cannot {doing}: the disk is full ({problem}): free some space, keep fewer checkpoints, or name another folder"
     )]
     Full {
-        /// What was tried.
+        /// The operation that failed.
         doing: String,
-        /// What the system said.
+        /// The system's message.
         problem: String,
     },
-    /// The file system takes no writes.
+    /// The file system is read-only.
     #[error("cannot {doing}: the file system is mounted read-only: mount it for writing, or name another folder")]
     ReadOnly {
-        /// What was tried.
+        /// The operation that failed.
         doing: String,
     },
-    /// This user may not do that there.
-    #[error("cannot {doing}: not permitted ({problem}): grant access to it, or name another place")]
+    /// The user has no permission for this.
+    #[error("cannot {doing}: not permitted ({problem}): grant access to it, or name another location")]
     Denied {
-        /// What was tried.
+        /// The operation that failed.
         doing: String,
-        /// What the system or the server said.
+        /// The system's or the server's message.
         problem: String,
     },
-    /// The server knows no bucket of that name.
-    #[error("cannot {doing}: {endpoint} has no bucket `{bucket}`: make it, or mend the name")]
+    /// The server has no bucket of that name.
+    #[error("cannot {doing}: {endpoint} has no bucket `{bucket}`: create it, or correct the name")]
     NoBucket {
-        /// What was tried.
+        /// The operation that failed.
         doing: String,
-        /// Who was asked.
+        /// The server's address.
         endpoint: String,
-        /// The name.
+        /// The bucket's name.
         bucket: String,
     },
-    /// Nothing was found to sign requests with.
+    /// There are no credentials to sign requests with.
     #[error(
         "cannot {doing}: there are no credentials for {endpoint} ({problem}): set AWS_ACCESS_KEY_ID and \
-         AWS_SECRET_ACCESS_KEY, or AWS_SKIP_SIGNATURE=true for a bucket that is open to all"
+         AWS_SECRET_ACCESS_KEY, or AWS_SKIP_SIGNATURE=true for a public bucket"
     )]
     NoCredentials {
-        /// What was tried.
+        /// The operation that failed.
         doing: String,
-        /// Who was to be asked.
+        /// The server's address.
         endpoint: String,
-        /// What was found instead.
+        /// Why the search for credentials failed.
         problem: String,
     },
-    /// The server cannot be reached, hangs up, or keeps failing. Try again later.
+    /// The server cannot be reached, closes connections, or keeps failing. Try again later.
     #[error(
-        "cannot {doing}: {endpoint} does not serve ({problem}), after trying for {:.1} s: see that it runs and that \
-         AWS_ENDPOINT_URL names it",
+        "cannot {doing}: {endpoint} does not serve the request ({problem}), after trying for {:.1} s: check that it \
+         runs and that AWS_ENDPOINT_URL names it",
         tried.as_secs_f64()
     )]
     Unavailable {
-        /// What was tried.
+        /// The operation that failed.
         doing: String,
-        /// Who was asked.
+        /// The server's address.
         endpoint: String,
-        /// What came of it at last.
+        /// The last failure.
         problem: String,
-        /// For how long.
+        /// How long the request was retried.
         tried: Duration,
     },
     /// Anything else that went wrong.
     #[error("cannot {doing}: {problem}")]
     Failed {
-        /// What was tried.
+        /// The operation that failed.
         doing: String,
-        /// What the system or the server said.
+        /// The system's or the server's message.
         problem: String,
     },
-    /// There is no checkpoint there yet.
+    /// The store holds no checkpoint yet.
     #[error("there is no checkpoint in {location}{}", unfinished(unfinished_ones))]
     Empty {
-        /// Where was looked.
+        /// The store's location.
         location: String,
-        /// What was begun there and never published.
+        /// Checkpoints that were begun there and never published.
         unfinished_ones: Vec<CheckpointName>,
     },
-    /// There is no checkpoint of that name.
-    #[error("there is no {name} in {location}: it has {}", one_of(there))]
+    /// The store holds no checkpoint of that name.
+    #[error("there is no {name} in {location}: it holds {}", list(there))]
     NoSuch {
-        /// The name that was asked for.
+        /// The name that the caller asked for.
         name: CheckpointName,
-        /// Where was looked.
+        /// The store's location.
         location: String,
-        /// Those that are there.
+        /// The checkpoints that the store holds.
         there: Vec<CheckpointName>,
     },
-    /// A checkpoint is not whole, or not one that can be used here.
+    /// A checkpoint is not whole, or cannot be used by this job or this release.
     #[error("{name} in {location} cannot be used: {problem}{}", offer(previous))]
     Damaged {
-        /// Which.
+        /// The checkpoint.
         name: CheckpointName,
-        /// Where it lies.
+        /// The store's location.
         location: String,
         /// What is wrong with it.
         problem: Box<Problem>,
-        /// The newest older one that has all its files.
+        /// The newest older checkpoint that has all its files.
         previous: Option<CheckpointName>,
     },
-    /// The store holds checkpoints of another job, which a new one would mix with and in time
-    /// remove.
-    #[error(
-        "{location} holds checkpoints of job `{found}` ({name}), and this is job `{job}`: name another place for them"
-    )]
+    /// The store holds checkpoints of another job. New ones would mix with them and in time replace
+    /// them.
+    #[error("{location} holds checkpoints of job `{found}` ({name}), and this is job `{job}`: name another location")]
     OtherJob {
-        /// Where.
+        /// The store's location.
         location: String,
-        /// The newest one there.
+        /// The newest checkpoint there.
         name: CheckpointName,
-        /// Whose it is.
+        /// The job that it belongs to.
         found: String,
-        /// Who wants to write.
+        /// The job that wants to write.
         job: String,
     },
-    /// What was to be written does not hang together: a mistake of the program.
+    /// The data that the caller passed is inconsistent: a bug of the program.
     #[error("{name} cannot be written: {problem}")]
     Wrong {
-        /// Which.
+        /// The checkpoint.
         name: CheckpointName,
         /// In words.
         problem: String,
     },
-    /// Files that the manifest names are not there as it says, so it was not published. Begin
-    /// another checkpoint.
+    /// A file that the manifest lists is missing or has another length, so the checkpoint was not
+    /// published. Begin another one.
     #[error("{name} was not published: {problem}")]
     Incomplete {
-        /// Which.
+        /// The checkpoint.
         name: CheckpointName,
-        /// The first that is missing or of another length.
+        /// The first file that is missing or has another length.
         problem: Box<Problem>,
     },
 }
@@ -160,66 +158,66 @@ pub enum StoreError {
 /// What is wrong with a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
-    /// It was begun, and its manifest was never written.
+    /// It was begun, but its manifest was never written.
     #[error("it was begun and never finished: it has no manifest.json")]
     Unfinished,
-    /// Its manifest is cut off, changed, or of another kind.
+    /// Its manifest is truncated, changed, or not a manifest.
     #[error("its manifest.json is damaged: {problem}")]
     Manifest {
         /// In words.
         problem: String,
     },
-    /// It was written in a form that this release does not know.
+    /// It was written in a version of the format that this release does not read.
     #[error(
         "it has version {found} of the format, and this release reads version {}: use the release that wrote it",
         crate::manifest::VERSION
     )]
     OtherVersion {
-        /// The version that it says it has.
+        /// The version in its manifest.
         found: u64,
     },
     /// It belongs to another job.
-    #[error("it is of job `{found}`, and job `{wanted}` was asked for")]
+    #[error("it belongs to job `{found}`, and this is job `{wanted}`")]
     OtherJob {
-        /// Whose it is.
+        /// The job that it belongs to.
         found: String,
-        /// Whose was asked for.
+        /// The job that the caller asked for.
         wanted: String,
     },
-    /// A file that its manifest names is not there.
+    /// A file that its manifest lists is missing.
     #[error("{file}, with {holds}, is missing")]
     Missing {
-        /// Its name.
+        /// The file's name.
         file: String,
-        /// What it holds.
+        /// What the file holds, in words.
         holds: String,
     },
     /// A file is shorter or longer than its manifest says.
-    #[error("{file}, with {holds}, has {found} bytes of {wanted}")]
+    #[error("{file}, with {holds}, has {found} bytes instead of {wanted}")]
     Length {
-        /// Its name.
+        /// The file's name.
         file: String,
-        /// What it holds.
+        /// What the file holds, in words.
         holds: String,
-        /// How long it is.
+        /// Its length, in bytes.
         found: u64,
-        /// How long it was.
+        /// Its length in the manifest, in bytes.
         wanted: u64,
     },
-    /// A file holds other bytes than were written.
-    #[error("{file}, with {holds}, was changed after it was written: its checksum is not the manifest's")]
+    /// A file was changed after it was written.
+    #[error("{file}, with {holds}, was changed after it was written: its checksum differs from the manifest's")]
     Checksum {
-        /// Its name.
+        /// The file's name.
         file: String,
-        /// What it holds.
+        /// What the file holds, in words.
         holds: String,
     },
-    /// A file is as it was written and holds something else than its manifest says.
+    /// A file is as it was written, but holds something else than the manifest says.
     #[error("{file} does not hold {holds}: {problem}")]
     Contents {
-        /// Its name.
+        /// The file's name.
         file: String,
-        /// What it should hold.
+        /// What it should hold, in words.
         holds: String,
         /// In words.
         problem: String,
@@ -228,19 +226,19 @@ pub enum Problem {
 
 fn offer(previous: &Option<CheckpointName>) -> String {
     match previous {
-        Some(previous) => format!("; the one before it is there: {previous}"),
-        None => "; there is none before it".to_owned(),
+        Some(previous) => format!("; the newest whole one before it is {previous}"),
+        None => "; there is no whole one before it".to_owned(),
     }
 }
 
 fn unfinished(names: &[CheckpointName]) -> String {
     match names {
         [] => String::new(),
-        names => format!(", only what was begun and never finished: {}", one_of(names)),
+        names => format!(", only some that were begun and never finished: {}", list(names)),
     }
 }
 
-fn one_of(names: &[CheckpointName]) -> String {
+fn list(names: &[CheckpointName]) -> String {
     match names {
         [] => "none".to_owned(),
         names => names.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),

@@ -1,10 +1,10 @@
-//! What a file system or an object store said, as something a person can act on.
+//! Turns errors of file systems and object stores into [`StoreError`]s, which say what to do.
 
 use crate::location::Place;
 use crate::{StoreError, s3};
 use std::{error::Error, io, time::Duration};
 
-/// Turns what went wrong while `doing` into an error that says where and what to do.
+/// The error for a failed operation (`doing`, in words). It says where it failed and what to do.
 pub(crate) fn explain(place: &Place, doing: String, error: &object_store::Error, tried: Duration) -> StoreError {
     match place {
         Place::Memory => StoreError::Failed { doing, problem: error.to_string() },
@@ -13,7 +13,7 @@ pub(crate) fn explain(place: &Place, doing: String, error: &object_store::Error,
     }
 }
 
-/// The same for what the system said of a file.
+/// The same for an error of the file system.
 pub(crate) fn explain_io(doing: String, error: &io::Error) -> StoreError {
     let problem = error.to_string();
     match error.kind() {
@@ -31,12 +31,12 @@ fn explain_disk(doing: String, error: &object_store::Error) -> StoreError {
     }
 }
 
-/// Whether the object is not there.
+/// Whether the error says that the object is missing, rather than its bucket.
 pub(crate) fn is_missing(error: &object_store::Error) -> bool {
     matches!(error, object_store::Error::NotFound { .. }) && !error.to_string().contains("NoSuchBucket")
 }
 
-/// The first error of a kind among those that led to this one.
+/// The first error of type `E` in the chain of causes.
 pub(crate) fn cause<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a E> {
     std::iter::successors(Some(error), |&error| error.source()).find_map(|error| error.downcast_ref())
 }
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_system_says_becomes_what_to_do() {
+    fn system_errors_become_errors_with_advice() {
         let explained = |kind: io::ErrorKind| {
             let source = Box::new(io::Error::from(kind));
             let error = object_store::Error::Generic { store: "LocalFileSystem", source };

@@ -1,10 +1,10 @@
-//! Checkpoints: what a run needs to go on after everything was lost, in memory, in a folder, or in
-//! an object store.
+//! Checkpoints: writes and reads all that a run needs to resume after everything was lost. They are
+//! kept in memory, in a folder, or in an object store.
 //!
 //! A checkpoint is a folder of [safetensors] files, one for each shard of each table, and a
-//! manifest that names them with their lengths and checksums. The manifest is written last, so that
-//! a checkpoint is there whole or not at all, and what was damaged since is noticed. This crate
-//! knows nothing of servers and workers: what it is given is data.
+//! manifest that lists them with their lengths and checksums. The manifest is written last, so a
+//! checkpoint exists whole or not at all. The checksums show later damage. This crate knows
+//! nothing of servers and workers: it writes the data that its caller passes.
 //!
 //! ```
 //! use std::num::NonZeroUsize;
@@ -18,10 +18,11 @@
 //!     positions: Positions::Run { first: 0, count: 3 },
 //!     stride: 1,
 //!     rows: RowNumbers::F32([0.5, 1.0, 1.5][..].into()),
-//!     metadata: b"what the shard knew"[..].into(),
+//!     metadata: b"the shard's metadata"[..].into(),
 //! };
 //! let written = writing.shard(&shard)?;
-//! let (spec, number) = (serde_json::json!({ "updater": "sum" }), shard.rows.number());
+//! let spec = serde_json::json!({ "updater": "sum" });
+//! let number = shard.rows.number();
 //! let table = TableEntry { name: "weights".into(), spec, number, stride: 1, shards: vec![written] };
 //! writing.publish(&Manifest { job: "clicks".into(), clock: 40, shards: 1, tables: vec![table], ..Manifest::default() })?;
 //! store.prune(NonZeroUsize::MIN)?;

@@ -1,11 +1,11 @@
-//! Where checkpoints are kept: in memory, in a folder, or in a bucket of an object store.
+//! Parses the location of a store: memory, a folder, or a bucket of an object store.
 
 use crate::fault::explain_io;
 use crate::{StoreError, s3};
 use object_store::{ObjectStore, local::LocalFileSystem, memory::InMemory, path::Path};
 use std::{fmt, fs, io, path::PathBuf, sync::Arc, time::Duration};
 
-/// How a store is reached, beside its location.
+/// How to reach a store, beside its location.
 ///
 /// ```
 /// use std::time::Duration;
@@ -17,19 +17,18 @@ use std::{fmt, fs, io, path::PathBuf, sync::Arc, time::Duration};
 /// ```
 #[derive(Clone, Debug)]
 pub struct StoreSettings {
-    /// The variables that say how to reach an object store, with their values: AWS_ACCESS_KEY_ID,
+    /// Names and values of the variables that say how to reach an object store: AWS_ACCESS_KEY_ID,
     /// AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_REGION, AWS_ENDPOINT_URL, AWS_ALLOW_HTTP,
     /// AWS_SKIP_SIGNATURE, …
     pub variables: Vec<(String, String)>,
-    /// How long a request that fails is sent again before it is given up.
+    /// How long a request that fails is retried before it counts as failed.
     pub retry_for: Duration,
-    /// How long one attempt may take: for 8 MiB, of which four are under way at a time.
+    /// Time limit of one attempt. It carries at most 8 MiB, beside three others of the same file.
     pub request_timeout: Duration,
 }
 
 impl StoreSettings {
-    /// With the variables of this process, half a minute of trying again, and a minute for each
-    /// attempt.
+    /// The AWS_… variables of this process, 30 seconds of retries, and 60 seconds for each attempt.
     #[must_use]
     pub fn from_environment() -> Self {
         let variables = std::env::vars_os()
@@ -40,7 +39,7 @@ impl StoreSettings {
     }
 }
 
-/// Where a store is, as messages name it.
+/// A store's location, as messages name it.
 #[derive(Clone, Debug)]
 pub(crate) enum Place {
     Memory,
@@ -53,14 +52,14 @@ pub(crate) enum Place {
     },
 }
 
-/// What is behind a location: objects, and the path under which all of ours stand.
+/// The object store behind a location, and the path in it under which all checkpoints lie.
 pub(crate) struct Located {
     pub place: Place,
     pub objects: Arc<dyn ObjectStore>,
     pub root: Path,
 }
 
-/// Makes out what a location means. Nothing is written, and no server is asked.
+/// Parses a location. It writes nothing and makes no request.
 pub(crate) fn locate(location: &str, settings: &StoreSettings) -> Result<Located, StoreError> {
     let wrong = |problem: &str| StoreError::Location { location: location.to_owned(), problem: problem.to_owned() };
     if location.is_empty() {
@@ -88,15 +87,15 @@ pub(crate) fn locate(location: &str, settings: &StoreSettings) -> Result<Located
     folder_at(&path, &wrong)
 }
 
-/// A folder that need not be there yet: the deepest one that is becomes the object store's, and the
-/// rest of the path the root in it.
+/// A folder that need not exist yet. The deepest folder that exists becomes the object store's, and
+/// the rest of the path the root in it.
 fn folder_at(path: &std::path::Path, wrong: &dyn Fn(&str) -> StoreError) -> Result<Located, StoreError> {
     let path = std::path::absolute(path).map_err(|error| wrong(&error.to_string()))?;
     let doing = || format!("open the folder {}", path.display());
     for there in path.ancestors() {
         match fs::metadata(there) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            // Below a plain file: the file itself comes next.
+            // The path goes through a plain file: the loop reaches that file next.
             Err(error) if error.kind() == io::ErrorKind::NotADirectory => continue,
             Err(error) => return Err(explain_io(doing(), &error)),
             Ok(metadata) if !metadata.is_dir() => {
@@ -105,15 +104,15 @@ fn folder_at(path: &std::path::Path, wrong: &dyn Fn(&str) -> StoreError) -> Resu
             Ok(_) => {
                 let rest = path.strip_prefix(there).unwrap_or(&path).to_str();
                 let rest = rest.ok_or_else(|| wrong("its name is not UTF-8"))?;
-                let root = Path::parse(rest).map_err(|error| wrong(&format!("{error}; make the folder yourself")))?;
+                let root = Path::parse(rest).map_err(|error| wrong(&format!("{error}; create the folder first")))?;
                 let objects = LocalFileSystem::new_with_prefix(there).map_err(|error| wrong(&error.to_string()))?;
-                // A checkpoint that was reported as written is there after the power has failed.
+                // With fsync: a checkpoint that was reported as written survives a power failure.
                 let objects = Arc::new(objects.with_fsync(true));
                 return Ok(Located { place: Place::Folder(path), objects, root });
             }
         }
     }
-    Err(wrong("no part of the path is there"))
+    Err(wrong("no part of the path exists"))
 }
 
 impl fmt::Display for Place {

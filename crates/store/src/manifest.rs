@@ -1,8 +1,8 @@
-//! The manifest: what a checkpoint consists of. It is written last, so a checkpoint exists exactly
-//! when its manifest does.
+//! The manifest: the list of a checkpoint's files. It is written last, so a checkpoint exists
+//! exactly when its manifest does.
 //!
-//! It is JSON, and its last field is the checksum of everything else in the file, so that a
-//! manifest that was cut off or changed is not believed.
+//! The file is JSON. Its last field is the checksum of everything else in the file, so the reader
+//! rejects a manifest that was truncated or changed.
 
 use crate::{Problem, shard};
 use serde::{Deserialize, Serialize};
@@ -11,15 +11,15 @@ use std::{collections::HashSet, fmt};
 use types::NumberType;
 use xxhash_rust::xxh3::Xxh3;
 
-/// The form that is written and read.
+/// The version of the format that this release writes and reads.
 pub(crate) const VERSION: u64 = 2;
 /// The manifest's name in its checkpoint's folder.
 pub(crate) const FILE: &str = "manifest.json";
 const FORMAT: &str = "slackwater checkpoint";
-/// What follows the checksum's digits.
+/// The bytes that follow the checksum's digits.
 const END: &[u8] = b"\"\n}\n";
 
-/// What a checkpoint consists of, and where its run stood.
+/// The files of a checkpoint, and how far its run was.
 ///
 /// ```
 /// use store::Manifest;
@@ -31,17 +31,17 @@ const END: &[u8] = b"\"\n}\n";
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
-    /// Whose it is. A store holds checkpoints of one job.
+    /// The job that it belongs to. A store holds checkpoints of one job.
     pub job: String,
     /// The clock at which every shard was copied.
     pub clock: u64,
-    /// Into how many shards each table is cut.
+    /// How many shards each table has.
     pub shards: u32,
-    /// The tables, in the order in which they are to be made again.
+    /// The tables, in the order in which to create them again.
     pub tables: Vec<TableEntry>,
-    /// Which leases are done and which are not: the caller's own.
+    /// Which data leases are done, in a form that only the caller reads.
     pub leases: Value,
-    /// What codecs had still to send.
+    /// The files of the codecs' residuals.
     pub residuals: Vec<ResidualsEntry>,
 }
 
@@ -51,53 +51,52 @@ pub struct Manifest {
 pub struct TableEntry {
     /// Its name.
     pub name: String,
-    /// How it was made: the caller's own.
+    /// Its spec, in a form that only the caller reads.
     pub spec: Value,
     /// The type of its numbers.
     #[serde(with = "number")]
     pub number: NumberType,
-    /// Numbers of one row.
+    /// How many numbers a row has, its updater's state included.
     pub stride: u64,
     /// Its shards, 0 to P − 1, in order.
     pub shards: Vec<ShardEntry>,
 }
 
-/// A shard of a table, as it was written.
+/// A shard of a table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ShardEntry {
-    /// Which: 0 to P − 1.
+    /// Its index in the table: 0 to P − 1.
     pub index: u32,
-    /// Its rows.
+    /// How many rows it has.
     pub rows: u64,
-    /// Their file.
+    /// Its file.
     pub file: FileEntry,
 }
 
-/// Residuals of a worker, as they were written.
+/// Residuals of a worker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ResidualsEntry {
-    /// Whose.
+    /// The worker's name.
     pub worker: String,
     /// Their file.
     pub file: FileEntry,
 }
 
-/// A file, as it was written.
+/// A file of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FileEntry {
     /// Its name in the checkpoint's folder.
     pub name: String,
-    /// How long it is.
+    /// Its length.
     pub bytes: u64,
-    /// What its bytes come to.
+    /// The checksum of its bytes.
     pub checksum: Checksum,
 }
 
-/// What the bytes of a file come to, by XXH3 in 64 bits: changed by any accident, though not by an
-/// enemy's care.
+/// The checksum of a file: 64-bit XXH3. It shows accidental damage, but no deliberate forgery.
 ///
 /// ```
 /// use store::Checksum;
@@ -112,7 +111,7 @@ pub struct FileEntry {
 pub struct Checksum(pub u64);
 
 impl Manifest {
-    /// The file.
+    /// The manifest as the bytes of its file.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut document = Map::new();
@@ -130,7 +129,7 @@ impl Manifest {
         bytes
     }
 
-    /// Reads the file, and sees that it is as it was written and hangs together.
+    /// Parses the file, and checks its checksum and that its entries are consistent.
     ///
     /// # Errors
     /// [`Problem::Manifest`] or [`Problem::OtherVersion`].
@@ -139,14 +138,14 @@ impl Manifest {
         let whole = is_whole(bytes);
         let mut document = match serde_json::from_slice(bytes) {
             Ok(Value::Object(document)) => document,
-            Ok(_) => return Err(damaged("it is no JSON object")),
-            Err(error) if whole => return Err(damaged(&format!("it is no JSON: {error}"))),
+            Ok(_) => return Err(damaged("it is not a JSON object")),
+            Err(error) if whole => return Err(damaged(&format!("it is not JSON: {error}"))),
             Err(_) => return Err(damaged("it is cut off or was changed")),
         };
         if document.shift_remove("format").as_ref().and_then(Value::as_str) != Some(FORMAT) {
-            return Err(damaged("it is no manifest of a checkpoint"));
+            return Err(damaged("it is not the manifest of a checkpoint"));
         }
-        // Another version may have its checksum elsewhere.
+        // Another version may have its checksum elsewhere, so the version is judged first.
         match document.shift_remove("version").as_ref().and_then(Value::as_u64) {
             Some(VERSION) if whole => {}
             Some(found) if found != VERSION => return Err(Problem::OtherVersion { found }),
@@ -160,7 +159,7 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Every file, with what it holds in words.
+    /// Every file, and in words what it holds.
     pub fn files(&self) -> impl Iterator<Item = (&FileEntry, String)> {
         let shards = self
             .tables
@@ -169,7 +168,7 @@ impl Manifest {
         shards.chain(self.residuals.iter().map(|entry| (&entry.file, crate::residuals::holds(&entry.worker))))
     }
 
-    /// That each table has each of its shards once, and that no two things have one name.
+    /// Checks that each table has each of its shards once, and that all names differ.
     pub(crate) fn check(&self) -> Result<(), String> {
         let mut tables = HashSet::new();
         for table in &self.tables {
@@ -181,18 +180,18 @@ impl Manifest {
                 return Err(format!("table `{name}` has {} shards of {}", table.shards.len(), self.shards));
             }
             if let Some((at, _)) = table.shards.iter().enumerate().find(|(at, entry)| entry.index as usize != *at) {
-                return Err(format!("table `{name}` has another shard in the place of shard {at}"));
+                return Err(format!("table `{name}` has another shard in place of shard {at}"));
             }
         }
         let mut names = HashSet::new();
         for (file, holds) in self.files() {
             let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-            // It becomes part of a path.
+            // The name becomes part of a path.
             if file.name.is_empty() || file.name.starts_with('.') || !file.name.bytes().all(plain) {
-                return Err(format!("`{}` cannot be the name of a file, with {holds}", file.name));
+                return Err(format!("`{}` cannot be the name of a file (of {holds})", file.name));
             }
             if file.name == FILE || !names.insert(&file.name) {
-                return Err(format!("the file {} is named twice", file.name));
+                return Err(format!("the file {} is listed twice", file.name));
             }
         }
         let mut workers = HashSet::new();
@@ -203,15 +202,14 @@ impl Manifest {
     }
 }
 
-/// Whether the file is as it was written: all of it but the checksum's digits comes to the
-/// checksum.
+/// Whether the file's checksum is that of all its other bytes.
 fn is_whole(bytes: &[u8]) -> bool {
     let Some(digits) = bytes.len().checked_sub(END.len() + Checksum::DIGITS) else { return false };
     let written = std::str::from_utf8(&bytes[digits..digits + Checksum::DIGITS]).ok().and_then(Checksum::parse);
     written == Some(checksum_around(bytes, digits))
 }
 
-/// What everything but the digits at that place comes to.
+/// The checksum of everything but the digits that begin at byte `digits`.
 fn checksum_around(bytes: &[u8], digits: usize) -> Checksum {
     let mut hash = Xxh3::new();
     hash.update(&bytes[..digits]);
@@ -222,7 +220,7 @@ fn checksum_around(bytes: &[u8], digits: usize) -> Checksum {
 impl Checksum {
     const DIGITS: usize = 16;
 
-    /// The checksum that these digits spell.
+    /// Parses 16 hexadecimal digits.
     #[must_use]
     pub fn parse(digits: &str) -> Option<Self> {
         let checksum = Self(u64::from_str_radix(digits, 16).ok()?);
@@ -246,11 +244,11 @@ impl TryFrom<String> for Checksum {
     type Error = String;
 
     fn try_from(digits: String) -> Result<Self, String> {
-        Self::parse(&digits).ok_or_else(|| format!("`{digits}` is no checksum: one has 16 digits"))
+        Self::parse(&digits).ok_or_else(|| format!("`{digits}` is not a checksum of 16 hexadecimal digits"))
     }
 }
 
-/// A type of numbers by its name.
+/// Writes and reads a type of numbers by its name.
 mod number {
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
     use types::NumberType;
@@ -264,6 +262,6 @@ mod number {
         let name = String::deserialize(deserializer)?;
         let known = [NumberType::F32, NumberType::F64, NumberType::I64];
         let number = known.into_iter().find(|number| number.to_string() == name);
-        number.ok_or_else(|| Error::custom(format!("`{name}` is no type of numbers: f32, f64 or i64")))
+        number.ok_or_else(|| Error::custom(format!("`{name}` is not a type of numbers (f32, f64, i64)")))
     }
 }

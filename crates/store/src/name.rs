@@ -1,4 +1,5 @@
-//! Names of checkpoints: in the order in which they were begun, and never given twice.
+//! Names of checkpoints. They sort in the order in which the checkpoints were begun, and no name is
+//! used twice.
 
 use std::{
     fmt,
@@ -7,12 +8,14 @@ use std::{
 };
 
 const PREFIX: &str = "checkpoint-";
-/// Digits of the number, so that names sort by eye.
+/// Digits of the number, zero-padded so that names also sort as text.
 const DIGITS: usize = 8;
 const UNIQUE_DIGITS: usize = 8;
 
-/// A checkpoint's name: its number, one more than any before it in the store, and something random,
-/// so that two who begin one at the same moment do not write into each other's.
+/// A checkpoint's name: a number and a random part.
+///
+/// The number is one more than the highest in the store. The random part keeps two processes apart
+/// that begin a checkpoint at the same moment.
 ///
 /// ```
 /// use store::CheckpointName;
@@ -29,21 +32,21 @@ pub struct CheckpointName {
     unique: u32,
 }
 
-/// Text that is the name of no checkpoint.
+/// A text is not the name of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is the name of no checkpoint: one looks like checkpoint-00000012-0a1b2c3d")]
+#[error("`{text}` is not the name of a checkpoint: names look like checkpoint-00000012-0a1b2c3d")]
 pub struct NotAName {
     /// As given.
     pub text: String,
 }
 
 impl CheckpointName {
-    /// A name of that number, which nobody else has.
+    /// A name with this number and a fresh random part.
     pub(crate) fn new(number: u64) -> Self {
         Self { number, unique: random() }
     }
 
-    /// How many were begun in the store before it, and one.
+    /// Its number: one more than the highest number in the store when it was begun.
     #[must_use]
     pub fn number(self) -> u64 {
         self.number
@@ -72,7 +75,7 @@ impl FromStr for CheckpointName {
             let (number, unique) = text.strip_prefix(PREFIX)?.split_once('-')?;
             Some(Self { number: number.parse().ok()?, unique: u32::from_str_radix(unique, 16).ok()? })
         };
-        // Only the one spelling that is written: a name is also a folder's.
+        // Accept only the spelling that `Display` writes: a name is also a folder's.
         parse().filter(|name| name.to_string() == text).ok_or_else(|| NotAName { text: text.to_owned() })
     }
 }
@@ -82,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_ordered_by_number_and_only_one_spelling_is_a_name() {
+    fn names_sort_by_number_and_have_one_spelling() {
         let name = |text: &str| text.parse::<CheckpointName>().ok();
         assert!(name("checkpoint-00000002-ffffffff") < name("checkpoint-00000010-00000000"));
         assert_eq!(name("checkpoint-123456789012-00000001").map(CheckpointName::number), Some(123_456_789_012));

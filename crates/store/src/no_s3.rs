@@ -1,4 +1,4 @@
-//! In place of object stores that speak S3, where this was built without them.
+//! Stands in for `s3.rs` in a build without the feature `s3`: refuses every bucket.
 
 use crate::StoreError;
 use crate::location::{Located, StoreSettings};
@@ -9,7 +9,7 @@ pub(crate) fn bucket_at(_: &str, _: Path, _: &StoreSettings) -> Result<Located, 
     Err("this program was built without S3 (the feature `s3` of slackwater-store)".to_owned())
 }
 
-/// Of stores that there are none of.
+/// Never called for a bucket: without S3 there is none.
 pub(crate) fn explain(_: &str, _: &str, doing: String, error: &object_store::Error, _: Duration) -> StoreError {
     StoreError::Failed { doing, problem: error.to_string() }
 }

@@ -1,8 +1,8 @@
-//! Files of checkpoints in whatever keeps them, for threads that may wait.
+//! Reads and writes the files of checkpoints in an object store, with blocking calls.
 //!
-//! A file is written from pieces that the caller keeps: at most [`PARTS_UNDER_WAY`] parts of it are
-//! copied at a time. It is read a part at a time, so many ahead. Both take its checksum as its
-//! bytes pass.
+//! A file is written from pieces that the caller keeps; at most [`PARTS_UNDER_WAY`] parts of it are
+//! copied at a time. It is read part by part, with up to [`PARTS_UNDER_WAY`] requests at a time.
+//! Both ways compute its checksum as its bytes pass.
 
 use crate::fault::{explain, explain_io, is_missing};
 use crate::location::{Located, Place, StoreSettings};
@@ -17,15 +17,15 @@ use std::{fs, io};
 use tokio::runtime::{Builder, Runtime};
 use xxhash_rust::xxh3::Xxh3;
 
-/// One part of a file that is written or read: what an object store takes at least is 5 MiB.
+/// The size of one part of a file. S3 accepts parts of 5 MiB and more.
 const PART_BYTES: usize = 8 << 20;
-/// An object store takes no more than so many of one file; a longer one has larger parts.
+/// The most parts that S3 accepts for one file. A file that would need more has larger parts.
 const MOST_PARTS: u64 = 10_000;
-/// Parts of one file that are on their way at a time.
+/// How many parts of one file are under way at a time.
 const PARTS_UNDER_WAY: usize = 4;
-/// Threads that read and write files of a folder, where parts are not sent by one thread.
+/// How many threads read and write files of a folder.
 const BLOCKING_THREADS: usize = 8;
-/// Between an answer that did not come whole and the next try; twice as long each time.
+/// The pause before the first retry; it doubles with each retry.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 
 pub(crate) struct Objects {
@@ -36,7 +36,7 @@ pub(crate) struct Objects {
     retry_for: Duration,
 }
 
-/// A file that is there.
+/// The length and time of an existing file.
 pub(crate) struct Stat {
     pub bytes: u64,
     pub modified: SystemTime,
@@ -45,13 +45,13 @@ pub(crate) struct Stat {
 impl Objects {
     pub fn new(located: Located, settings: &StoreSettings) -> Result<Self, StoreError> {
         let Located { place, objects, root } = located;
-        // Threads that call in drive it themselves, so it needs none of its own.
+        // The calling threads drive the runtime, so it needs no worker threads.
         let runtime = Builder::new_current_thread().enable_all().max_blocking_threads(BLOCKING_THREADS).build();
         let runtime = runtime.map_err(|error| explain_io("start the runtime of a store".to_owned(), &error))?;
         Ok(Self { runtime, objects, root, place, retry_for: settings.retry_for })
     }
 
-    /// The names of the folders there are.
+    /// The names of all folders.
     pub fn folders(&self) -> Result<Vec<String>, StoreError> {
         let root = (!self.root.as_ref().is_empty()).then_some(&self.root);
         let listed =
@@ -59,7 +59,7 @@ impl Objects {
         Ok(listed.common_prefixes.iter().filter_map(|path| path.filename().map(str::to_owned)).collect())
     }
 
-    /// The files of a folder with their lengths.
+    /// The files of a folder, with their lengths in bytes.
     pub fn files(&self, folder: &str) -> Result<BTreeMap<String, u64>, StoreError> {
         let path = self.root.clone().join(folder);
         let doing = || format!("list {folder} in {}", self.place);
@@ -68,7 +68,7 @@ impl Objects {
         Ok(listed.objects.into_iter().filter_map(file).collect())
     }
 
-    /// A file, if it is there.
+    /// The length and time of a file, if it exists.
     pub fn stat(&self, folder: &str, file: &str) -> Result<Option<Stat>, StoreError> {
         let path = self.path(folder, file);
         let found = self.run(self.doing("look for", folder, file), async || match self.objects.head(&path).await {
@@ -78,9 +78,10 @@ impl Objects {
         Ok(found.map(|object| Stat { bytes: object.size, modified: object.last_modified.into() }))
     }
 
-    /// Writes a file from its pieces. It is there whole, or not at all.
+    /// Writes a file from its pieces. Afterwards it exists whole, or not at all.
     pub fn write(&self, folder: &str, file: &str, pieces: &[&[u8]]) -> Result<FileEntry, StoreError> {
-        let (path, mut parts) = (self.path(folder, file), Parts::new(pieces));
+        let path = self.path(folder, file);
+        let mut parts = Parts::new(pieces);
         let begun = Instant::now();
         let written = self.runtime.block_on(async {
             if parts.bytes > PART_BYTES as u64 {
@@ -102,7 +103,8 @@ impl Objects {
             return Err(error);
         }
         let Err(error) = upload.complete().await else { return Ok(()) };
-        // The answer may be lost of what was done. Nobody else writes a file of this name.
+        // The answer may be lost although the server completed the upload. No other writer uses
+        // this name, so a file of this length is the one.
         match self.again(async || self.objects.head(path).await).await {
             Ok(object) if object.size == parts.bytes => Ok(()),
             _ => {
@@ -112,8 +114,8 @@ impl Objects {
         }
     }
 
-    /// Hands over the first `bytes` of a file, in order and in pieces of any length, and says what
-    /// they come to. None where the file is not there or not as long.
+    /// Passes the first `bytes` of a file to `take`, in order and in pieces of any length, and
+    /// returns their checksum. Returns `None` if the file is missing or shorter.
     pub fn read(
         &self,
         folder: &str,
@@ -131,13 +133,14 @@ impl Objects {
                 async move { self.again(async || self.objects.get_range(path, range.clone()).await).await }
             };
             let mut arriving = stream::iter(parts).map(part).buffered(PARTS_UNDER_WAY);
-            let (mut hash, mut came) = (Xxh3::new(), 0);
+            let mut hash = Xxh3::new();
+            let mut received = 0;
             while let Some(part) = arriving.try_next().await? {
                 hash.update(&part);
-                came += part.len() as u64;
+                received += part.len() as u64;
                 take(&part);
             }
-            Ok((came == bytes).then(|| Checksum(hash.digest())))
+            Ok((received == bytes).then(|| Checksum(hash.digest())))
         });
         match read {
             Ok(checksum) => Ok(checksum),
@@ -150,7 +153,7 @@ impl Objects {
         }
     }
 
-    /// Removes a file, if it is there.
+    /// Removes a file, if it exists.
     pub fn remove(&self, folder: &str, file: &str) -> Result<(), StoreError> {
         let path = self.path(folder, file);
         self.run(self.doing("remove", folder, file), async || match self.objects.delete(&path).await {
@@ -159,12 +162,12 @@ impl Objects {
         })
     }
 
-    /// Removes a folder with all its files, the manifest first: from then on there is no such
-    /// checkpoint.
+    /// Removes a folder with all its files. The manifest goes first, and with it the checkpoint.
     pub fn remove_folder(&self, folder: &str) -> Result<(), StoreError> {
         self.remove(folder, FILE)?;
         if let Place::Folder(root) = &self.place {
-            // What a killed process was writing has names that the object store does not list.
+            // The object store does not list the temporary files of a killed process, so remove
+            // the folder itself.
             let path = root.join(folder);
             return match remove_durably(&path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -194,10 +197,11 @@ impl Objects {
         done.map_err(|error| explain(&self.place, doing(), &error, begun.elapsed()))
     }
 
-    /// The object store itself sends a request again that was not answered; this, one whose answer
-    /// did not come whole.
+    /// Retries a request whose answer did not arrive whole. (The object store itself retries a
+    /// request that got no answer.)
     async fn again<T>(&self, mut request: impl AsyncFnMut() -> object_store::Result<T>) -> object_store::Result<T> {
-        let (begun, mut pause) = (Instant::now(), FIRST_PAUSE);
+        let begun = Instant::now();
+        let mut pause = FIRST_PAUSE;
         loop {
             match request().await {
                 Err(error) if passes(&error) && begun.elapsed() + pause < self.retry_for => {
@@ -224,20 +228,21 @@ async fn send_parts(upload: &mut dyn MultipartUpload, parts: &mut Parts<'_>) -> 
     Ok(())
 }
 
-/// Without its manifest in any case, should the power fail before the rest is gone.
+/// Removes a folder. The sync makes the removal of its manifest durable before the rest goes.
 fn remove_durably(folder: &std::path::Path) -> io::Result<()> {
     fs::File::open(folder)?.sync_all()?;
     fs::remove_dir_all(folder)
 }
 
-/// The bytes of a file, copied part by part from the pieces it is made of.
+/// The bytes of a file, copied part by part from the caller's pieces.
 struct Parts<'a> {
+    /// The pieces that are not begun yet.
     pieces: &'a [&'a [u8]],
-    /// What is left of the first piece.
+    /// The rest of the piece that is begun.
     rest: &'a [u8],
-    /// Of all pieces.
+    /// The bytes of all pieces.
     bytes: u64,
-    /// Of those, not given out yet.
+    /// The bytes that are not returned yet.
     left: u64,
     hash: Xxh3,
 }
@@ -248,7 +253,7 @@ impl<'a> Parts<'a> {
         Self { pieces, rest: &[], bytes, left: bytes, hash: Xxh3::new() }
     }
 
-    /// The next so many bytes, or what is left.
+    /// The next `bytes` bytes, or all that are left.
     fn next(&mut self, bytes: usize) -> Option<Vec<u8>> {
         let bytes = self.left.min(bytes as u64) as usize;
         let mut part = Vec::with_capacity(bytes);
@@ -266,7 +271,7 @@ impl<'a> Parts<'a> {
         (!part.is_empty()).then_some(part)
     }
 
-    /// What all that was given out comes to.
+    /// The checksum of all bytes that were returned.
     fn checksum(&self) -> Checksum {
         Checksum(self.hash.digest())
     }

@@ -1,4 +1,4 @@
-//! A checkpoint that can be used: its manifest, and its files one at a time.
+//! An open checkpoint: its manifest, and reading its files one at a time.
 
 use crate::manifest::{FileEntry, Manifest};
 use crate::residuals::{self, ResidualBytes, residuals_from_contents};
@@ -6,8 +6,7 @@ use crate::tensors::{Contents, Decoder};
 use crate::{CheckpointName, CheckpointShard, Problem, Store, StoreError, StoreSettings, shard};
 use std::fmt::Write;
 
-/// A checkpoint that was opened. Everything that is read from it is compared with its manifest
-/// first.
+/// An open checkpoint. Everything that is read from it is first compared with its manifest.
 #[derive(Clone, Debug)]
 pub struct Opened {
     store: Store,
@@ -21,8 +20,8 @@ impl Opened {
         Self { store, name, manifest, unfinished }
     }
 
-    /// Opens the checkpoint at a location: one of a store's, or, if the location is a store's, its
-    /// newest.
+    /// Opens the checkpoint at a location: a checkpoint's own folder, or a store, of which it opens
+    /// the newest.
     ///
     /// # Errors
     /// As [`Store::open`], [`Store::open_named`] and [`Store::newest`].
@@ -41,24 +40,24 @@ impl Opened {
         self.name
     }
 
-    /// What it consists of.
+    /// Its manifest.
     #[must_use]
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
     }
 
-    /// What was begun after it and never published, where it was opened as the newest.
+    /// Checkpoints that were begun after it and never published. Empty unless it was opened as the
+    /// newest.
     #[must_use]
     pub fn unfinished(&self) -> &[CheckpointName] {
         &self.unfinished
     }
 
-    /// Reads one shard of one table. It takes the shard's memory, and up to 32 MiB beside it while
-    /// it is read.
+    /// Reads one shard of one table. While reading, it takes up to 32 MiB beside the shard's own
+    /// memory.
     ///
     /// # Errors
-    /// When there is no such shard, the store cannot be read, or the file is not the one that was
-    /// written.
+    /// When there is no such shard, the store cannot be read, or the file is damaged.
     pub fn shard(&self, table: &str, shard: u32) -> Result<CheckpointShard<'static>, StoreError> {
         let holds = shard::holds(table, shard);
         let tables = self.manifest.tables.iter().find(|entry| entry.name == table);
@@ -75,7 +74,7 @@ impl Opened {
         read.map_err(|problem| self.damaged(Problem::Contents { file: entry.file.name.clone(), holds, problem }))
     }
 
-    /// Reads what a worker's codecs had still to send.
+    /// Reads the residuals of a worker's codecs.
     ///
     /// # Errors
     /// As [`shard`](Self::shard).
@@ -87,10 +86,10 @@ impl Opened {
         read.map_err(|problem| self.damaged(Problem::Contents { file: entry.file.name.clone(), holds, problem }))
     }
 
-    /// Reads every byte of it and compares all with the manifest, in constant memory.
+    /// Reads every file and compares its checksum with the manifest's, in constant memory.
     ///
     /// # Errors
-    /// [`StoreError::Damaged`], with the first thing that is wrong.
+    /// [`StoreError::Damaged`] with the first problem.
     pub fn verify(&self) -> Result<(), StoreError> {
         match self.store.check(self.name, None)? {
             Ok(manifest) if manifest == self.manifest => {}
@@ -103,7 +102,7 @@ impl Opened {
         self.manifest.files().try_for_each(|(file, holds)| self.read(file, &holds, |_| ()))
     }
 
-    /// What it holds, in lines for people.
+    /// What the checkpoint holds, as lines for people.
     #[must_use]
     pub fn summary(&self) -> String {
         let Manifest { job, clock, shards, tables, residuals, .. } = &self.manifest;
@@ -125,20 +124,24 @@ impl Opened {
     }
 
     fn contents(&self, file: &FileEntry, holds: &str) -> Result<Contents, StoreError> {
-        let (mut decoder, mut fed) = (Decoder::new(file.bytes), Ok(()));
+        let mut decoder = Decoder::new(file.bytes);
+        let mut fed = Ok(());
         self.read(file, holds, |piece| {
             if fed.is_ok() {
                 fed = decoder.feed(piece);
             }
         })?;
         let contents = fed.and_then(|()| decoder.finish());
-        let (file, holds) = (file.name.clone(), holds.to_owned());
+        let file = file.name.clone();
+        let holds = holds.to_owned();
         contents.map_err(|problem| self.damaged(Problem::Contents { file, holds, problem }))
     }
 
-    /// Hands over a file, and sees at its end that it was the one that was written.
+    /// Passes the bytes of a file to `take`, and compares its checksum at its end.
     fn read(&self, file: &FileEntry, holds: &str, take: impl FnMut(&[u8])) -> Result<(), StoreError> {
-        let (folder, name, holds) = (self.name.to_string(), file.name.clone(), holds.to_owned());
+        let folder = self.name.to_string();
+        let name = file.name.clone();
+        let holds = holds.to_owned();
         match self.store.objects().read(&folder, &name, file.bytes, take)? {
             Some(checksum) if checksum == file.checksum => Ok(()),
             Some(_) => Err(self.damaged(Problem::Checksum { file: name, holds })),

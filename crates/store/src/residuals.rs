@@ -1,26 +1,25 @@
-//! What codecs of one worker have still to send, as a file: named bytes that mean something to them
-//! alone.
+//! The residuals of one worker's codecs, as a file: named bytes that only the codecs understand.
 
 use crate::tensors::{Buffer, Contents, Decoder, Found, Tensor, head};
 use safetensors::tensor::Dtype;
 use std::collections::{BTreeMap, HashSet};
 
-/// A tensor of this name would be taken for the head's own entry.
+/// The format reserves this name for the metadata of a head.
 const RESERVED: &str = "__metadata__";
 
-/// Bytes by their names.
+/// The bytes of residuals, by their names.
 pub type ResidualBytes = BTreeMap<String, Vec<u8>>;
 
 pub(crate) fn holds(worker: &str) -> String {
     format!("the residuals of worker `{worker}`")
 }
 
-/// What a file of these begins with; their bytes follow, in order.
+/// The head of a file of residuals. Their bytes follow it, in order.
 pub(crate) fn residuals_head(worker: &str, residuals: &[(&str, &[u8])]) -> Result<Vec<u8>, String> {
     let mut names = HashSet::new();
     for (name, _) in residuals {
         if *name == RESERVED || !names.insert(name) {
-            return Err(format!("{}: `{name}` cannot be a name here, or is one already", holds(worker)));
+            return Err(format!("{}: the name `{name}` is reserved or comes twice", holds(worker)));
         }
     }
     let tensors: Vec<Tensor> = residuals
@@ -30,14 +29,14 @@ pub(crate) fn residuals_head(worker: &str, residuals: &[(&str, &[u8])]) -> Resul
     head(&holds(worker), &tensors)
 }
 
-/// Reads a whole file that is in memory already.
+/// Decodes a whole file from memory.
 ///
 /// ```
 /// assert!(store::residuals_from_bytes("3", b"something else").is_err());
 /// ```
 ///
 /// # Errors
-/// What is wrong with the file, in words.
+/// The problem with the file, in words.
 pub fn residuals_from_bytes(worker: &str, file: &[u8]) -> Result<ResidualBytes, String> {
     let mut decoder = Decoder::new(file.len() as u64);
     decoder.feed(file)?;

@@ -1,5 +1,5 @@
-//! Buckets of object stores that speak S3: how they are reached, and what they say when something
-//! goes wrong.
+//! Buckets of object stores that speak S3: connects to them, and turns their errors into
+//! [`StoreError`]s.
 
 use crate::StoreError;
 use crate::fault::cause;
@@ -12,9 +12,9 @@ use std::{error::Error, sync::Arc, time::Duration};
 /// The most times that one request is sent again.
 const MOST_RETRIES: usize = 20;
 
-/// The bucket and the path in it, as the settings say that it is reached. Nobody is asked yet.
+/// The bucket and the path in it, by the settings. It makes no request yet.
 pub(crate) fn bucket_at(bucket: &str, root: Path, settings: &StoreSettings) -> Result<Located, String> {
-    // The TLS library is used by others in the process, too, who may have chosen for it already.
+    // Fails if other code of this process has installed a provider, which then serves as well.
     rustls::crypto::ring::default_provider().install_default().ok();
     let retries = RetryConfig {
         backoff: BackoffConfig { max_backoff: Duration::from_secs(3), ..BackoffConfig::default() },
@@ -41,7 +41,7 @@ pub(crate) fn bucket_at(bucket: &str, root: Path, settings: &StoreSettings) -> R
     Ok(Located { place, objects, root })
 }
 
-/// What went wrong while `doing`, with what to do about it.
+/// The error for a failed operation (`doing`, in words).
 pub(crate) fn explain(
     bucket: &str,
     endpoint: &str,
@@ -49,9 +49,10 @@ pub(crate) fn explain(
     error: &object_store::Error,
     tried: Duration,
 ) -> StoreError {
-    let (bucket, endpoint) = (bucket.to_owned(), endpoint.to_owned());
+    let bucket = bucket.to_owned();
+    let endpoint = endpoint.to_owned();
     let text = error.to_string();
-    // Whoever has no keys asks the machine's own metadata service for them, which only clouds have.
+    // Without keys, object_store asks the host's metadata service for them. Only clouds have one.
     if text.contains("/latest/api/token") || text.contains("/latest/meta-data") {
         return StoreError::NoCredentials { doing, endpoint, problem: deepest(error) };
     }
@@ -65,7 +66,7 @@ pub(crate) fn explain(
         None if cause::<HttpError>(error).is_some() => {
             StoreError::Unavailable { doing, endpoint, problem: deepest(error), tried }
         }
-        // Said with status 200, as S3 does when it is too busy in the middle of its work.
+        // An error with status 200: S3 sends one when it fails after it has begun to answer.
         None if text.contains("returned error response") => {
             StoreError::Unavailable { doing, endpoint, problem: answer(&text), tried }
         }
@@ -73,23 +74,22 @@ pub(crate) fn explain(
     }
 }
 
-/// Whether the same request may go better the next time: nothing was refused, an answer did not
-/// come or did not come whole.
+/// Whether a retry may succeed: the answer did not arrive, or did not arrive whole.
 pub(crate) fn passes(error: &object_store::Error) -> bool {
     cause::<HttpError>(error).is_some_and(|error| error.kind() != HttpErrorKind::Connect)
 }
 
-/// What it all began with.
+/// The message of the root cause.
 fn deepest(error: &(dyn Error + 'static)) -> String {
     std::iter::successors(Some(error), |&error| error.source()).last().unwrap_or(error).to_string()
 }
 
-/// The HTTP status in a message of object_store's, whose type for it has no public name.
+/// The HTTP status in a message of object_store. Its error type has no public name.
 fn status(text: &str) -> Option<u16> {
     text.split_once("status code: ")?.1.get(..3)?.parse().ok()
 }
 
-/// What a server answered, without the request: `403 Forbidden: AccessDenied: Access Denied`.
+/// The server's answer without the request: `403 Forbidden: AccessDenied: Access Denied`.
 fn answer(text: &str) -> String {
     let answer = text.split_once("status code: ").or_else(|| text.split_once("returned error response: "));
     let Some((_, answer)) = answer else { return text.to_owned() };
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_is_told_without_its_request() {
+    fn an_answer_is_reported_without_its_request() {
         let text = "Error performing list request: Error performing GET http://h/b in 3ms - Server returned non-2xx status \
                     code: 403 Forbidden: <?xml version=\"1.0\"?><Error><Code>InvalidAccessKeyId</Code><Message>No such key.\
                     </Message></Error>";

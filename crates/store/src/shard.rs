@@ -1,5 +1,4 @@
-//! One shard of one table, as a file: its rows, where they stand, and what the shard knew beside
-//! them.
+//! One shard of one table, as a file: its rows, their positions, and the shard metadata.
 
 use crate::tensors::{Buffer, Contents, Decoder, Tensor, head};
 use bytemuck::cast_slice;
@@ -12,8 +11,8 @@ const RUN: &str = "run";
 const ROWS: &str = "rows";
 const METADATA: &str = "metadata";
 
-/// One shard of one table at one clock. It borrows what it is made from when it is written, and
-/// owns what was read.
+/// One shard of one table at one clock. It borrows its data when it is written, and owns its data
+/// when it was read.
 ///
 /// ```
 /// use store::{Positions, RowNumbers, CheckpointShard};
@@ -25,7 +24,7 @@ const METADATA: &str = "metadata";
 ///     positions: Positions::List([7, 9][..].into()),
 ///     stride: 2,
 ///     rows: RowNumbers::F32(weights_and_state[..].into()),
-///     metadata: b"what was applied"[..].into(),
+///     metadata: b"the shard's metadata"[..].into(),
 /// };
 /// assert_eq!(shard.positions.count(), 2);
 /// assert_eq!(shard.holds(), "shard 3 of table `weights`");
@@ -34,29 +33,29 @@ const METADATA: &str = "metadata";
 pub struct CheckpointShard<'a> {
     /// The table's name.
     pub table: Cow<'a, str>,
-    /// Which of its shards: 0 to P − 1.
+    /// The shard's index in the table: 0 to P − 1.
     pub index: u32,
-    /// Where the rows stand, one position for each.
+    /// The position of each row.
     pub positions: Positions<'a>,
-    /// Numbers of one row: its weights and its updater's state.
+    /// How many numbers a row has: its weights and its updater's state.
     pub stride: usize,
     /// The rows, one after the other.
     pub rows: RowNumbers<'a>,
-    /// What else the shard knew: bytes of its own.
+    /// The shard metadata, as bytes that only the shard understands.
     pub metadata: Cow<'a, [u8]>,
 }
 
-/// Where rows stand in their table.
+/// The positions of rows in their table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Positions<'a> {
-    /// One after the other, as in a dense table.
+    /// Consecutive positions, as in a dense table.
     Run {
-        /// Where the first stands.
+        /// The first position.
         first: u64,
-        /// How many there are.
+        /// How many positions there are.
         count: u64,
     },
-    /// Anywhere.
+    /// Any positions.
     List(Cow<'a, [u64]>),
 }
 
@@ -72,7 +71,7 @@ pub enum RowNumbers<'a> {
 }
 
 impl Positions<'_> {
-    /// How many there are.
+    /// How many positions there are.
     #[must_use]
     pub fn count(&self) -> u64 {
         match self {
@@ -103,13 +102,13 @@ impl RowNumbers<'_> {
         }
     }
 
-    /// Whether there is no number.
+    /// Whether there are no numbers.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The numbers as they lie in memory and in the file. Two that are alike are alike bit for bit.
+    /// The bytes of the numbers, as they lie in memory and in the file.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         match self {
@@ -121,17 +120,17 @@ impl RowNumbers<'_> {
 }
 
 impl CheckpointShard<'_> {
-    /// Which shard of which table, in words.
+    /// The shard and its table, in words.
     #[must_use]
     pub fn holds(&self) -> String {
         holds(&self.table, self.index)
     }
 
-    /// Hands over the pieces of its file, in order: a head, and then positions, rows and metadata
-    /// as they lie.
+    /// Passes the pieces of its file to `write`, in order: a head, the positions, the rows and the
+    /// metadata.
     ///
     /// # Errors
-    /// Why they do not hang together, in words.
+    /// Why positions and rows are inconsistent, in words.
     pub(crate) fn with_pieces<R>(&self, write: impl FnOnce(&[&[u8]]) -> R) -> Result<R, String> {
         let count = self.count_rows()?;
         let run = match self.positions {
@@ -156,15 +155,16 @@ impl CheckpointShard<'_> {
         Ok(write(&[&head, positions, self.rows.bytes(), &self.metadata]))
     }
 
-    /// How many rows there are, if positions and numbers agree on it.
+    /// How many rows there are, if positions and numbers agree.
     fn count_rows(&self) -> Result<usize, String> {
-        let (count, numbers) = (self.positions.count(), self.rows.len());
+        let count = self.positions.count();
+        let numbers = self.rows.len();
         let rows = usize::try_from(count).ok().filter(|rows| rows.checked_mul(self.stride) == Some(numbers));
         let rows =
             rows.ok_or(format!("{}: {numbers} numbers are not {count} rows of {}", self.holds(), self.stride))?;
         match self.positions {
             Positions::Run { first, count } if count > 0 && first.checked_add(count - 1).is_none() => {
-                Err(format!("{}: {count} positions from {first} go past the last there can be", self.holds()))
+                Err(format!("{}: {count} positions from {first} go past the largest position", self.holds()))
             }
             _ => Ok(rows),
         }
@@ -172,15 +172,15 @@ impl CheckpointShard<'_> {
 }
 
 impl CheckpointShard<'static> {
-    /// Reads a whole file that is in memory already. [`Opened::shard`](crate::Opened::shard) reads
-    /// one from a store, and compares it with its manifest.
+    /// Decodes a whole file from memory. [`Opened::shard`](crate::Opened::shard) reads a shard from
+    /// a store, and compares it with its manifest.
     ///
     /// ```
     /// assert!(store::CheckpointShard::from_bytes("weights", 3, b"something else").is_err());
     /// ```
     ///
     /// # Errors
-    /// What is wrong with the file, in words.
+    /// The problem with the file, in words.
     pub fn from_bytes(table: &str, index: u32, file: &[u8]) -> Result<Self, String> {
         let mut decoder = Decoder::new(file.len() as u64);
         decoder.feed(file)?;
@@ -191,7 +191,9 @@ impl CheckpointShard<'static> {
         if contents.holds != holds(table, index) {
             return Err(format!("it says that it holds {}", contents.holds));
         }
-        let (mut positions, mut rows, mut metadata) = (None, None, None);
+        let mut positions = None;
+        let mut rows = None;
+        let mut metadata = None;
         for tensor in contents.tensors {
             match (tensor.name.as_str(), tensor.buffer, &tensor.shape[..]) {
                 (POSITIONS, Buffer::U64(list), [_]) if positions.is_none() => {
@@ -202,7 +204,7 @@ impl CheckpointShard<'static> {
                 }
                 (ROWS, buffer, &[count, stride]) => rows = Some((rows_of(buffer)?, count, stride)),
                 (METADATA, Buffer::U8(bytes), [_]) => metadata = Some(bytes.into()),
-                (name, ..) => return Err(format!("its tensor `{name}` is none of a shard's")),
+                (name, ..) => return Err(format!("a shard has no tensor `{name}` of this type and shape")),
             }
         }
         let (Some(positions), Some((rows, count, stride)), Some(metadata)) = (positions, rows, metadata) else {
@@ -217,7 +219,7 @@ impl CheckpointShard<'static> {
     }
 }
 
-/// Which shard of which table, in words.
+/// The shard and its table, in words.
 pub(crate) fn holds(table: &str, index: u32) -> String {
     format!("shard {index} of table `{table}`")
 }
@@ -227,6 +229,6 @@ fn rows_of(buffer: Buffer) -> Result<RowNumbers<'static>, String> {
         Buffer::F32(numbers) => RowNumbers::F32(numbers.into()),
         Buffer::F64(numbers) => RowNumbers::F64(numbers.into()),
         Buffer::I64(numbers) => RowNumbers::I64(numbers.into()),
-        Buffer::U8(_) | Buffer::U64(_) => return Err("its rows are of a type that tables have not".to_owned()),
+        Buffer::U8(_) | Buffer::U64(_) => return Err("its rows are of a type that no table has".to_owned()),
     })
 }

@@ -1,4 +1,4 @@
-//! A store of checkpoints: what is in it, the newest that can be used, and room for the next.
+//! A store of checkpoints: lists, begins, opens and prunes them.
 
 use crate::location::{StoreSettings, locate};
 use crate::manifest::FILE;
@@ -10,40 +10,42 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-/// The longest manifest that is read: some hundred thousand files and as many leases.
+/// The longest manifest that is read. It has room for some hundred thousand files and as many
+/// leases.
 const MOST_MANIFEST_BYTES: u64 = 256 << 20;
 
-/// Where checkpoints are kept. A clone is the same store; threads may share it.
+/// A store of checkpoints. A clone is the same store; threads may share it.
 ///
-/// Calls wait until they are done, and are for plain threads: inside an asynchronous runtime they
-/// panic.
+/// Calls block until they are done. Call them from plain threads: inside an asynchronous runtime
+/// they panic.
 #[derive(Clone)]
 pub struct Store {
     objects: Arc<Objects>,
 }
 
-/// A checkpoint that is there, in whatever state.
+/// A checkpoint in a store, published or only begun.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
     /// Its name.
     pub name: CheckpointName,
-    /// When it was published; none, if it was only begun.
+    /// When it was published, or `None` if it was only begun.
     pub published: Option<SystemTime>,
 }
 
-/// What was removed.
+/// The checkpoints that [`Store::prune`] removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pruned {
-    /// Checkpoints that were older than those to be kept.
+    /// Published ones, older than those to keep.
     pub old: Vec<CheckpointName>,
-    /// What was begun before the newest and never published.
+    /// Those that were begun before the newest and never published.
     pub unfinished: Vec<CheckpointName>,
 }
 
 impl Store {
-    /// The store at a location: a folder (which is made when something is written to it),
-    /// `file:///PATH`, `s3://BUCKET/FOLDER` (by the usual AWS_… variables of this process), or
-    /// `memory:`, which is a new one each time.
+    /// Opens the store at a location:
+    /// - a folder or `file:///PATH`; the first write creates the folder,
+    /// - `s3://BUCKET/FOLDER`, reached by the AWS_… variables of this process,
+    /// - `memory:`, a new store each time.
     ///
     /// ```
     /// let store = store::Store::open("memory:")?;
@@ -53,12 +55,12 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// When it is no such location. No server is asked yet: [`probe`](Self::probe) does that.
+    /// When it is no such location. Opening makes no request; [`probe`](Self::probe) does.
     pub fn open(location: &str) -> Result<Self, StoreError> {
         Self::open_with(location, &StoreSettings::from_environment())
     }
 
-    /// The same, reached in another way.
+    /// The same, with other settings.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -67,13 +69,13 @@ impl Store {
         Ok(Self { objects: Arc::new(objects) })
     }
 
-    /// Sees that something can be written there, read back and removed: better known before a run
-    /// than at its first checkpoint.
+    /// Checks that a file can be written, read back and removed there. Call it before a run, so
+    /// that the first checkpoint does not fail.
     ///
     /// # Errors
-    /// Why not.
+    /// When one of these fails.
     pub fn probe(&self) -> Result<(), StoreError> {
-        const WORDS: &[u8] = b"Slackwater looks whether checkpoints can be written here.\n";
+        const WORDS: &[u8] = b"Slackwater checks whether checkpoints can be written here.\n";
         let folder = format!("probe-{:08x}", name::random());
         self.objects.folders()?;
         let written = self.objects.write(&folder, "probe", &[WORDS]);
@@ -82,7 +84,7 @@ impl Store {
         read.and(removed)
     }
 
-    /// What is there, oldest first.
+    /// All checkpoints, oldest first.
     ///
     /// # Errors
     /// When the store cannot be read.
@@ -94,17 +96,18 @@ impl Store {
         names.collect()
     }
 
-    /// Begins a checkpoint of a job, after all that were begun before.
+    /// Begins a checkpoint of a job. Its name follows those of all others.
     ///
     /// # Errors
     /// When the store cannot be read, or holds another job's checkpoints.
     pub fn begin(&self, job: &str) -> Result<Writing, StoreError> {
         let names = self.names()?;
         for &name in names.iter().rev() {
-            // One that cannot be read is nobody's.
+            // A manifest that cannot be read belongs to no job.
             let Ok(manifest) = self.manifest(name)? else { continue };
             if manifest.job != job {
-                let (location, found) = (self.location(), manifest.job);
+                let location = self.location();
+                let found = manifest.job;
                 return Err(StoreError::OtherJob { location, name, found, job: job.to_owned() });
             }
             break;
@@ -113,19 +116,18 @@ impl Store {
         Ok(self.join(CheckpointName::new(number)))
     }
 
-    /// Writes along in a checkpoint that another process has begun.
+    /// Joins a checkpoint that another process has begun, to write some of its files.
     #[must_use]
     pub fn join(&self, name: CheckpointName) -> Writing {
         Writing::new(self.clone(), name)
     }
 
-    /// Opens the newest checkpoint, of `job` if one is named. Its files are there and as long as
-    /// they should be; what they hold is compared with their checksums as they are read, or by
-    /// [`Opened::verify`].
+    /// Opens the newest checkpoint, of `job` if one is named. It checks that all files exist with
+    /// the right lengths. Checksums are compared when files are read, or by [`Opened::verify`].
     ///
     /// # Errors
-    /// [`StoreError::Empty`] when there is none, [`StoreError::Damaged`] when it cannot be used, which names the one before it,
-    /// for [`open_named`](Self::open_named).
+    /// [`StoreError::Empty`] when there is none. [`StoreError::Damaged`] when it cannot be used;
+    /// the error names an older one for [`open_named`](Self::open_named).
     pub fn newest(&self, job: Option<&str>) -> Result<Opened, StoreError> {
         let listed = self.list()?;
         let Some(newest) = listed.iter().rev().find(|one| one.published.is_some()) else {
@@ -140,7 +142,8 @@ impl Store {
     /// Opens one checkpoint, of `job` if one is named.
     ///
     /// # Errors
-    /// [`StoreError::NoSuch`] when it is not there, [`StoreError::Damaged`] when it cannot be used.
+    /// [`StoreError::NoSuch`] when it does not exist, [`StoreError::Damaged`] when it cannot be
+    /// used.
     pub fn open_named(&self, name: CheckpointName, job: Option<&str>) -> Result<Opened, StoreError> {
         let there = self.names()?;
         if !there.contains(&name) {
@@ -149,16 +152,16 @@ impl Store {
         Ok(Opened::new(self.clone(), name, self.whole_manifest(name, job)?, Vec::new()))
     }
 
-    /// Removes all but the newest `keep` checkpoints, and what was begun before the newest and
-    /// never published.
+    /// Removes all but the newest `keep` checkpoints, and those that were begun before the newest
+    /// and never published.
     ///
     /// # Errors
-    /// When something does not go. What was to stay is untouched.
+    /// When a removal fails. The checkpoints to keep are untouched.
     pub fn prune(&self, keep: NonZeroUsize) -> Result<Pruned, StoreError> {
         self.prune_sparing(keep, None)
     }
 
-    /// The same, but for one that is still needed.
+    /// The same, except for one published checkpoint that is still needed.
     ///
     /// # Errors
     /// As [`prune`](Self::prune).
@@ -176,11 +179,11 @@ impl Store {
         Ok(Pruned { old, unfinished })
     }
 
-    /// Removes everything that was begun and never published, as when a run starts that alone
-    /// writes here: what a killed one left may be what fills the disk.
+    /// Removes every checkpoint that was begun and never published. Call it when a run starts that
+    /// alone writes here: the remains of a killed run may fill the disk.
     ///
     /// # Errors
-    /// When something does not go.
+    /// When a removal fails.
     pub fn remove_unfinished(&self) -> Result<Vec<CheckpointName>, StoreError> {
         let unfinished: Vec<_> =
             self.list()?.into_iter().filter(|one| one.published.is_none()).map(|one| one.name).collect();
@@ -190,7 +193,7 @@ impl Store {
         Ok(unfinished)
     }
 
-    /// Where it is, in words.
+    /// The store's location, in words.
     #[must_use]
     pub fn location(&self) -> String {
         self.objects.place.to_string()
@@ -200,8 +203,8 @@ impl Store {
         &self.objects
     }
 
-    /// The error for a checkpoint with a problem, which offers the newest one before it that has
-    /// all its files.
+    /// The error for a checkpoint with a problem. It names the newest older checkpoint that has all
+    /// its files.
     pub(crate) fn damaged(&self, name: CheckpointName, problem: Problem, job: Option<&str>) -> StoreError {
         let older = self.names().unwrap_or_default().into_iter().rev().filter(|older| *older < name);
         let previous = older.map(|older| (older, self.check(older, job))).find_map(|(older, checked)| match checked {
@@ -215,7 +218,7 @@ impl Store {
         self.check(name, job)?.map_err(|problem| self.damaged(name, problem, job))
     }
 
-    /// A checkpoint's manifest, if the checkpoint can be used as far as names and lengths tell.
+    /// A checkpoint's manifest, if its job matches and all files exist with the right lengths.
     pub(crate) fn check(
         &self,
         name: CheckpointName,
@@ -240,7 +243,7 @@ impl Store {
         let folder = name.to_string();
         let Some(stat) = self.objects.stat(&folder, FILE)? else { return Ok(Err(Problem::Unfinished)) };
         if stat.bytes > MOST_MANIFEST_BYTES {
-            let problem = format!("it has {} bytes, and {MOST_MANIFEST_BYTES} is the most", stat.bytes);
+            let problem = format!("it has {} bytes, and at most {MOST_MANIFEST_BYTES} are allowed", stat.bytes);
             return Ok(Err(Problem::Manifest { problem }));
         }
         let mut bytes = Vec::new();
@@ -250,7 +253,7 @@ impl Store {
         }
     }
 
-    /// The names of all that were begun, in order.
+    /// The names of all checkpoints, published or only begun, oldest first.
     fn names(&self) -> Result<Vec<CheckpointName>, StoreError> {
         let mut names: Vec<CheckpointName> =
             self.objects.folders()?.iter().filter_map(|folder| folder.parse().ok()).collect();

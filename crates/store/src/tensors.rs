@@ -1,26 +1,25 @@
-//! Files of named tensors in the safetensors format: their heads written, and their bytes read as
-//! they come, in pieces of any size.
+//! The safetensors format: encodes the head of a file, and decodes a file from pieces of any size.
 //!
-//! A file is 8 bytes that say how long its head is, the head (JSON: for each tensor its numbers'
-//! type, shape and place), and the tensors, one after the other. Reading asks for no more memory
-//! than the file is long: every length in the head is compared with the file's before anything is
-//! made room for.
+//! A file is 8 bytes with the length of its head, the head, and the tensors, one after the other.
+//! The head is JSON and holds the type, shape and place of each tensor. The decoder allocates no
+//! more memory than the file is long: it compares every length in the head with the file's length
+//! before it allocates.
 
 use safetensors::tensor::{Dtype, Metadata, TensorInfo};
 use std::collections::HashMap;
 
-/// Bytes that say how long the head is.
+/// The size of the field that holds the head's length.
 const LENGTH_BYTES: usize = 8;
-/// The longest head: names of some hundred thousand tensors. It is read before anything else is
-/// known to be right.
+/// The longest head. It has room for some hundred thousand tensors. The bound limits the memory
+/// that a wrong length can claim.
 const MOST_HEAD_BYTES: u64 = 16 << 20;
-/// The one entry of a head that is about no tensor: what the file holds, in words.
+/// The head's metadata entry that says in words what the file holds.
 const HOLDS: &str = "holds";
 
-// The format is little-endian, and numbers are written as they lie.
+// The format is little-endian, and numbers are written as they lie in memory.
 const _: () = assert!(cfg!(target_endian = "little"), "checkpoints are little-endian, and so must be the machine");
 
-/// A tensor to be written.
+/// A tensor to write.
 pub(crate) struct Tensor<'a> {
     pub name: &'a str,
     pub dtype: Dtype,
@@ -28,7 +27,7 @@ pub(crate) struct Tensor<'a> {
     pub bytes: &'a [u8],
 }
 
-/// Everything of a file that comes before its tensors' bytes, which follow in the order given.
+/// The head of a file, with its length before it. The tensors' bytes follow in the same order.
 pub(crate) fn head(holds: &str, tensors: &[Tensor]) -> Result<Vec<u8>, String> {
     let mut end = 0;
     let places = tensors.iter().map(|tensor| {
@@ -40,10 +39,10 @@ pub(crate) fn head(holds: &str, tensors: &[Tensor]) -> Result<Vec<u8>, String> {
     let metadata = HashMap::from([(HOLDS.to_owned(), holds.to_owned())]);
     let metadata = Metadata::new(Some(metadata), places.collect()).map_err(|error| error.to_string())?;
     let mut json = serde_json::to_vec(&metadata).map_err(|error| error.to_string())?;
-    // So that the numbers of the first tensor are aligned in a file that is mapped into memory.
+    // Align the numbers of the first tensor, for readers that map the file into memory.
     json.resize(json.len().next_multiple_of(LENGTH_BYTES), b' ');
     if json.len() as u64 > MOST_HEAD_BYTES {
-        return Err(format!("the names of its tensors take {} bytes, and {MOST_HEAD_BYTES} is the most", json.len()));
+        return Err(format!("its head would have {} bytes, and at most {MOST_HEAD_BYTES} are allowed", json.len()));
     }
     let mut head = (json.len() as u64).to_le_bytes().to_vec();
     head.append(&mut json);
@@ -68,24 +67,25 @@ pub(crate) struct Found {
     pub buffer: Buffer,
 }
 
-/// What a whole file held.
+/// The contents of a whole file.
 #[derive(Debug)]
 pub(crate) struct Contents {
     pub holds: String,
     pub tensors: Vec<Found>,
 }
 
-/// Reads a file of a known length, piece by piece.
+/// Decodes a file of a known length, piece by piece.
 pub(crate) struct Decoder {
     file_bytes: u64,
-    /// What has come of the length and the head.
+    /// The received bytes of the length field and the head.
     head: Vec<u8>,
-    /// Once the head is whole.
+    /// What the file holds, in words. Present once the head is whole.
     holds: Option<String>,
-    /// Tensors, in the order of their bytes; those from `current` on are still to come.
+    /// The tensors, in the order of their bytes.
     tensors: Vec<(String, TensorInfo, Option<Buffer>)>,
+    /// The index of the tensor that the next byte belongs to.
     current: usize,
-    /// Bytes that the current one has.
+    /// How many bytes of the current tensor have arrived.
     filled: usize,
 }
 
@@ -94,7 +94,7 @@ impl Decoder {
         Self { file_bytes, head: Vec::new(), holds: None, tensors: Vec::new(), current: 0, filled: 0 }
     }
 
-    /// Takes the next bytes of the file.
+    /// Decodes the next bytes of the file.
     pub fn feed(&mut self, mut piece: &[u8]) -> Result<(), String> {
         while self.holds.is_none() && !piece.is_empty() {
             let wanted = self.head_bytes()? - self.head.len();
@@ -107,7 +107,7 @@ impl Decoder {
         }
         while !piece.is_empty() {
             let Some((_, info, buffer)) = self.tensors.get_mut(self.current) else {
-                return Err("it goes on after its last tensor".to_owned());
+                return Err("it has bytes after its last tensor".to_owned());
             };
             let buffer = match buffer {
                 Some(buffer) => buffer,
@@ -119,18 +119,19 @@ impl Decoder {
             piece = rest;
             self.filled += now.len();
             if now.len() == room.len() {
-                (self.current, self.filled) = (self.current + 1, 0);
+                self.current += 1;
+                self.filled = 0;
             }
         }
         Ok(())
     }
 
-    /// What the file held, once all of it has come.
+    /// The contents of the file. Fails if some bytes did not arrive.
     pub fn finish(self) -> Result<Contents, String> {
-        let holds = self.holds.ok_or("it ends in its head")?;
+        let holds = self.holds.ok_or("it ends within its head")?;
         let missing = |info: &TensorInfo| info.data_offsets.0 < info.data_offsets.1;
         if self.filled > 0 || self.tensors[self.current..].iter().any(|(_, info, _)| missing(info)) {
-            return Err("it ends in a tensor".to_owned());
+            return Err("it ends within a tensor".to_owned());
         }
         let found = |(name, info, buffer): (String, TensorInfo, Option<Buffer>)| {
             let buffer = buffer.map_or_else(|| Buffer::of(&info), Ok)?;
@@ -140,8 +141,8 @@ impl Decoder {
         Ok(Contents { holds, tensors })
     }
 
-    /// How many bytes must have come before more can be said: those of the length, then those of
-    /// the head, too.
+    /// How many bytes of length field and head are needed: until the length is known, those of the
+    /// length field alone.
     fn head_bytes(&self) -> Result<usize, String> {
         let Some(length) = self.head.first_chunk::<LENGTH_BYTES>() else { return Ok(LENGTH_BYTES) };
         let length = u64::from_le_bytes(*length);
@@ -154,12 +155,15 @@ impl Decoder {
 
     fn read_head(&mut self) -> Result<(), String> {
         let metadata: Metadata = serde_json::from_slice(&self.head[LENGTH_BYTES..])
-            .map_err(|error| format!("its head is none of the safetensors format: {error}"))?;
+            .map_err(|error| format!("its head is not in the safetensors format: {error}"))?;
         let names = metadata.offset_keys();
         let tensors = names.into_iter().filter_map(|name| metadata.info(&name).cloned().map(|info| (name, info, None)));
         self.tensors = tensors.collect();
         if (self.file_bytes - self.head.len() as u64) != metadata.data_len() as u64 {
-            return Err(format!("its head speaks of {} bytes of tensors", metadata.data_len()));
+            return Err(format!(
+                "its head lists {} bytes of tensors, and the file has more or fewer",
+                metadata.data_len()
+            ));
         }
         let holds = metadata.metadata().as_ref().and_then(|entries| entries.get(HOLDS));
         self.holds = Some(holds.cloned().unwrap_or_default());
@@ -168,7 +172,7 @@ impl Decoder {
 }
 
 impl Buffer {
-    /// Room for a tensor, of zeros. Its length was compared with the file's.
+    /// A buffer of zeros for a tensor. Its length was already compared with the file's.
     fn of(info: &TensorInfo) -> Result<Self, String> {
         let bytes = info.data_offsets.1 - info.data_offsets.0;
         Ok(match info.dtype {
@@ -177,7 +181,7 @@ impl Buffer {
             Dtype::I64 => Self::I64(vec![0; bytes / 8]),
             Dtype::F32 => Self::F32(vec![0.0; bytes / 4]),
             Dtype::F64 => Self::F64(vec![0.0; bytes / 8]),
-            other => return Err(format!("it has a tensor of {other:?}, which checkpoints have not")),
+            other => return Err(format!("it has a tensor of {other:?}, which checkpoints do not have")),
         })
     }
 
@@ -197,7 +201,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Any of the types, empty ones among them.
+    /// A buffer of any type, possibly empty.
     fn buffer() -> impl Strategy<Value = Buffer> {
         let few = 0..9_usize;
         prop_oneof![
@@ -249,13 +253,13 @@ mod tests {
         }
 
         #[test]
-        fn a_file_that_ends_anywhere_is_none(
+        fn a_truncated_file_is_refused(
             mut buffers in prop::collection::vec(buffer(), 1..4),
             cut in any::<prop::sample::Index>(),
         ) {
             let file = file(&mut buffers);
             let end = cut.index(file.len());
-            // Whether its length is known or believed.
+            // With the length of the part, and with the length of the whole file.
             prop_assert!(decode(&file[..end], 64).is_err());
             let mut decoder = Decoder::new(file.len() as u64);
             prop_assert!(decoder.feed(&file[..end]).and_then(|()| decoder.finish().map(drop)).is_err());
@@ -263,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_that_lie_are_refused_before_anything_is_made_room_for() {
+    fn wrong_lengths_are_refused_before_memory_is_allocated() {
         let file = |length: u64, json: &str| [&length.to_le_bytes()[..], json.as_bytes()].concat();
         let tensor = |dtype: &str, shape: &str, end: &str| {
             let json = format!("{{\"t\":{{\"dtype\":\"{dtype}\",\"shape\":{shape},\"data_offsets\":[0,{end}]}}}}");
@@ -273,10 +277,10 @@ mod tests {
             (file(0, "{}"), "its head cannot have 0 bytes"),
             (file(u64::MAX, "{}"), "its head cannot have"),
             (file(3, "{}"), "its head cannot have 3 bytes"),
-            (file(2, "{]"), "none of the safetensors format"),
-            (tensor("U8", "[1000000000000]", "1000000000000"), "speaks of 1000000000000 bytes"),
+            (file(2, "{]"), "not in the safetensors format"),
+            (tensor("U8", "[1000000000000]", "1000000000000"), "lists 1000000000000 bytes"),
             (tensor("U64", "[2305843009213693951]", "18446744073709551608"), "overflow"),
-            (tensor("U8", "[3]", "2"), "none of the safetensors format"),
+            (tensor("U8", "[3]", "2"), "not in the safetensors format"),
             ([tensor("BF16", "[1]", "2"), vec![0; 2]].concat(), "a tensor of BF16"),
         ] {
             let problem = decode(&file, 1000).unwrap_err();

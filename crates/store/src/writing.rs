@@ -1,4 +1,4 @@
-//! A checkpoint that is being written: files by whoever has them, and then the manifest, by one.
+//! Writes a checkpoint: several writers write its files, and then one writes the manifest.
 
 use crate::manifest::{FILE, Manifest, ResidualsEntry, ShardEntry};
 use crate::name::random;
@@ -7,23 +7,23 @@ use crate::{CheckpointName, CheckpointShard, FileEntry, Problem, Store, StoreErr
 use std::collections::BTreeMap;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// The most of a table's or worker's name that becomes part of a file's.
+/// The most bytes of a table's or worker's name that become part of a file's name.
 const MOST_NAME: usize = 80;
 
 /// A checkpoint that is being written. It exists once its manifest is published, and not before.
 ///
-/// Several threads may write at once, and several processes: one begins the checkpoint, the others
-/// [join](Store::join) it by its name, and each hands what it gets for a file to the one who
-/// publishes. No two ever write a file of the same name, so a shard that is written again by
-/// another server does not disturb the first.
+/// Several threads and several processes may write at once. One process begins the checkpoint, and
+/// the others [join](Store::join) it by its name. Each passes the entry that it gets for a file to
+/// the process that publishes. No two writers use the same file name, so a second server that
+/// writes a shard again does not overwrite the first file.
 ///
-/// A call takes up to 32 MiB beside what it is given, whatever the shard's size up to 80 GB (and
-/// twice its size where the store is memory).
+/// A call takes up to 32 MiB beside its arguments, for shards of up to 80 GB. Where the store is
+/// memory, it takes twice the shard's size.
 #[derive(Clone, Debug)]
 pub struct Writing {
     store: Store,
     name: CheckpointName,
-    /// Part of the name of every file that is written here.
+    /// A random part of the name of every file that this writer writes.
     tag: u32,
 }
 
@@ -32,26 +32,26 @@ impl Writing {
         Self { store, name, tag: random() }
     }
 
-    /// The name under which others join.
+    /// The checkpoint's name, by which other processes join.
     #[must_use]
     pub fn name(&self) -> CheckpointName {
         self.name
     }
 
-    /// Writes one shard of one table, and says what the manifest will say of it.
+    /// Writes one shard of one table, and returns its entry for the manifest.
     ///
     /// # Errors
-    /// When its rows are not as many as its positions, or the store does not take it.
+    /// When the numbers of rows and positions differ, or the store cannot be written.
     pub fn shard(&self, shard: &CheckpointShard) -> Result<ShardEntry, StoreError> {
         let file = format!("table-{}-{:05}-{:08x}.safetensors", plain(&shard.table), shard.index, self.tag);
         let written = shard.with_pieces(|pieces| self.write(&file, pieces)).map_err(|problem| self.wrong(problem))?;
         Ok(ShardEntry { index: shard.index, rows: shard.positions.count(), file: written? })
     }
 
-    /// Writes what a worker's codecs have still to send: bytes by names that differ.
+    /// Writes the residuals of a worker's codecs, with a name for each.
     ///
     /// # Errors
-    /// When two names are the same, or the store does not take it.
+    /// When two names are the same, or the store cannot be written.
     pub fn residuals(&self, worker: &str, residuals: &[(&str, &[u8])]) -> Result<ResidualsEntry, StoreError> {
         let head = residuals_head(worker, residuals).map_err(|problem| self.wrong(problem))?;
         let file = format!("residuals-{}-{:08x}.safetensors", plain(worker), self.tag);
@@ -59,12 +59,12 @@ impl Writing {
         Ok(ResidualsEntry { worker: worker.to_owned(), file: self.write(&file, &pieces)? })
     }
 
-    /// Sees that every file is there as long as it was written, and writes the manifest: now the
-    /// checkpoint exists.
+    /// Checks that every file exists with its length, and writes the manifest: now the checkpoint
+    /// exists.
     ///
     /// # Errors
-    /// When the manifest does not hang together, a file is missing or of another length, or the
-    /// store does not take it.
+    /// When the manifest is inconsistent, a file is missing or has another length, or the store
+    /// cannot be written.
     pub fn publish(&self, manifest: &Manifest) -> Result<(), StoreError> {
         manifest.check().map_err(|problem| self.wrong(problem))?;
         let there = self.store.objects().files(&self.name.to_string())?;
@@ -74,11 +74,11 @@ impl Writing {
         self.write(FILE, &[&manifest.to_bytes()]).map(drop)
     }
 
-    /// Removes what was written, as after an error, once nobody writes along any more. A checkpoint
-    /// that was published goes, too.
+    /// Removes all files of the checkpoint, even if it was published. Call it after an error, once
+    /// no other process writes to it.
     ///
     /// # Errors
-    /// When the store does not let go of it.
+    /// When the removal fails.
     pub fn abandon(self) -> Result<(), StoreError> {
         self.store.objects().remove_folder(&self.name.to_string())
     }
@@ -92,10 +92,11 @@ impl Writing {
     }
 }
 
-/// The first file of a manifest that is not among those there, or is of another length.
+/// The first file of a manifest that is missing from `there` or has another length.
 pub(crate) fn missing(manifest: &Manifest, there: &BTreeMap<String, u64>) -> Option<Problem> {
     manifest.files().find_map(|(file, holds)| {
-        let (name, wanted) = (file.name.clone(), file.bytes);
+        let name = file.name.clone();
+        let wanted = file.bytes;
         match there.get(&name) {
             None => Some(Problem::Missing { file: name, holds }),
             Some(&found) if found != wanted => Some(Problem::Length { file: name, holds, found, wanted }),
@@ -104,8 +105,8 @@ pub(crate) fn missing(manifest: &Manifest, there: &BTreeMap<String, u64>) -> Opt
     })
 }
 
-/// A name as part of a file's: letters, digits, `-` and `_`. One that has to be changed for that is
-/// told from others by a hash.
+/// A name as part of a file name: letters, digits, `-` and `_`. A name that has to be changed gets
+/// a hash, so that different names stay different.
 fn plain(name: &str) -> String {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
     if !name.is_empty() && name.len() <= MOST_NAME && name.bytes().all(allowed) {
@@ -120,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_name_becomes_part_of_a_files_and_different_names_stay_different() {
+    fn file_name_parts_are_plain_and_distinct() {
         assert_eq!(plain("user_factors-2"), "user_factors-2");
         let long = "x".repeat(300);
         let names = ["", "..", "a/b", "a_b", "a b", "ä", "layer.0", &long, &long[1..]];

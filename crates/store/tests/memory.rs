@@ -1,4 +1,4 @@
-//! Writing and reading a shard take no second copy of it, however large it is.
+//! Writing and reading a shard take a bounded amount of memory beside it, however large it is.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,10 +7,10 @@ use store::{CheckpointShard, Manifest, Positions, RowNumbers, Store, TableEntry}
 static HELD: AtomicUsize = AtomicUsize::new(0);
 static MOST: AtomicUsize = AtomicUsize::new(0);
 
-/// The system's allocator, which counts.
+/// The system's allocator, with a count of the bytes that are held.
 struct Counting;
 
-// SAFETY: every call goes to the system's allocator as it is.
+// SAFETY: every call is passed to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let held = HELD.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
@@ -29,7 +29,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// The most memory that something takes beside what was held before it.
+/// The most bytes that `run` holds at a time, beside those that were held before it.
 fn most<R>(run: impl FnOnce() -> R) -> (R, usize) {
     let before = HELD.load(Ordering::Relaxed);
     MOST.store(before, Ordering::Relaxed);
@@ -40,7 +40,7 @@ fn most<R>(run: impl FnOnce() -> R) -> (R, usize) {
 #[test]
 fn a_shard_is_written_and_read_part_by_part() {
     const ROWS: usize = 10_000_000;
-    /// As documented: four parts of 8 MiB. And a bit for everything small.
+    /// As documented: four parts of 8 MiB, and 1 MiB for everything small.
     const BESIDE: usize = (32 << 20) + (1 << 20);
     let folder = std::env::temp_dir().join(format!("slackwater-store-memory-{}", std::process::id()));
     let store = Store::open(folder.to_str().unwrap()).unwrap();
@@ -58,7 +58,8 @@ fn a_shard_is_written_and_read_part_by_part() {
     let writing = store.begin("job").unwrap();
     let (entry, beside) = most(|| writing.shard(&shard).unwrap());
     assert!(beside <= BESIDE, "writing {shard_bytes} bytes took {beside} beside them");
-    let (number, spec) = (shard.rows.number(), serde_json::Value::Null);
+    let number = shard.rows.number();
+    let spec = serde_json::Value::Null;
     let table = TableEntry { name: "weights".into(), spec, number, stride: 1, shards: vec![entry] };
     let manifest = Manifest { job: "job".into(), shards: 1, tables: vec![table], ..Manifest::default() };
     writing.publish(&manifest).unwrap();

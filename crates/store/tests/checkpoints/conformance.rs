@@ -1,4 +1,4 @@
-//! What every kind of store does alike: the same tests for memory, a folder, and a bucket of an S3
+//! The conformance suite of stores: the same tests for memory, a folder, and a bucket of an S3
 //! server.
 
 use crate::support::{Folder, JOB, assert_holds, manifest, moto, publish, shard, shards, table};
@@ -6,7 +6,7 @@ use std::num::NonZeroUsize;
 use std::thread;
 use store::{CheckpointShard, Positions, Problem, RowNumbers, Store, StoreError};
 
-/// A store with nothing in it, and what keeps it.
+/// An empty store, and the folder that it lies in, if any.
 struct Fresh {
     store: Store,
     _folder: Option<Folder>,
@@ -27,7 +27,7 @@ fn s3(test: &str) -> Option<Fresh> {
     Some(Fresh { store: moto::store(server, &moto::bucket(server)), _folder: None })
 }
 
-/// Each test in each kind of store.
+/// Runs each test in each kind of store.
 macro_rules! conform {
     ($($test:ident),* $(,)?) => {
         conform!(@kind memory: $($test),*);
@@ -47,21 +47,21 @@ macro_rules! conform {
 }
 
 conform!(
-    an_empty_store_says_that_it_is_empty,
-    what_was_published_is_read_back,
+    an_empty_store_reports_that_it_is_empty,
+    published_checkpoints_are_read_back,
     every_kind_of_shard_is_read_back,
     a_shard_of_many_parts_is_read_back,
     a_checkpoint_exists_exactly_when_its_manifest_does,
-    threads_and_other_processes_write_along,
-    a_shard_that_is_written_twice_disturbs_nobody,
+    threads_and_processes_write_one_checkpoint,
+    a_shard_written_twice_keeps_its_first_file,
     residuals_are_read_back,
-    the_last_ones_are_kept_and_the_others_go,
-    leftovers_of_the_unpublished_go,
-    what_is_abandoned_leaves_nothing,
-    a_manifest_that_promises_too_much_is_not_published,
-    another_jobs_checkpoints_are_left_alone,
-    the_one_before_is_offered_and_can_be_opened,
-    names_that_are_not_there_are_named,
+    prune_keeps_the_newest,
+    prune_removes_unpublished_checkpoints,
+    abandon_removes_every_file,
+    publish_rejects_a_manifest_that_differs_from_the_files,
+    another_jobs_checkpoints_are_refused,
+    a_damaged_checkpoint_names_the_one_before_it,
+    open_named_lists_the_checkpoints_there,
     a_probe_leaves_nothing,
 );
 
@@ -69,7 +69,7 @@ fn names(store: &Store) -> Vec<store::CheckpointName> {
     store.list().unwrap().iter().map(|one| one.name).collect()
 }
 
-fn an_empty_store_says_that_it_is_empty(store: &Store) {
+fn an_empty_store_reports_that_it_is_empty(store: &Store) {
     assert_eq!(store.list().unwrap(), []);
     let error = store.newest(None).unwrap_err();
     assert!(matches!(&error, StoreError::Empty { unfinished_ones, .. } if unfinished_ones.is_empty()), "{error}");
@@ -77,7 +77,7 @@ fn an_empty_store_says_that_it_is_empty(store: &Store) {
     assert_eq!(store.prune(NonZeroUsize::MIN).unwrap(), store::Pruned::default());
 }
 
-fn what_was_published_is_read_back(store: &Store) {
+fn published_checkpoints_are_read_back(store: &Store) {
     let first = publish(store, 10).unwrap();
     let second = publish(store, 20).unwrap();
     assert!(first < second && second.number() == first.number() + 1);
@@ -125,7 +125,7 @@ fn every_kind_of_shard_is_read_back(store: &Store) {
 }
 
 fn a_shard_of_many_parts_is_read_back(store: &Store) {
-    // 16 bytes a row: six parts of 8 MiB, and a bit.
+    // 16 bytes a row: six parts of 8 MiB, and a smaller one.
     let large = shard("large", 0, 3_000_001, 12_345);
     let writing = store.begin(JOB).unwrap();
     let tables = vec![table("large", std::slice::from_ref(&large), &writing).unwrap()];
@@ -150,14 +150,14 @@ fn a_checkpoint_exists_exactly_when_its_manifest_does(store: &Store) {
     writing.publish(&manifest(3, tables)).unwrap();
     assert!(store.list().unwrap()[0].published.is_some());
     assert_holds(&store.newest(None).unwrap(), 3);
-    // One that is begun after it changes nothing, and is named.
+    // A checkpoint that is begun after it changes nothing, and is listed as unfinished.
     let later = store.begin(JOB).unwrap();
     table("weights", &shards(4), &later).unwrap();
     let newest = store.newest(None).unwrap();
     assert_eq!((newest.name(), newest.unfinished()), (writing.name(), &[later.name()][..]));
 }
 
-fn threads_and_other_processes_write_along(store: &Store) {
+fn threads_and_processes_write_one_checkpoint(store: &Store) {
     const SHARDS: u32 = 12;
     let writing = store.begin(JOB).unwrap();
     let all: Vec<CheckpointShard> = (0..SHARDS).map(|at| shard("weights", at, 100, u64::from(at))).collect();
@@ -166,7 +166,7 @@ fn threads_and_other_processes_write_along(store: &Store) {
             .chunks(3)
             .enumerate()
             .map(|(at, chunk)| {
-                // Every other one as another process would.
+                // Every other chunk joins by name, as another process would.
                 let writing = if at % 2 == 0 { writing.clone() } else { store.join(writing.name()) };
                 scope.spawn(move || chunk.iter().map(|shard| writing.shard(shard).unwrap()).collect::<Vec<_>>())
             })
@@ -186,10 +186,10 @@ fn threads_and_other_processes_write_along(store: &Store) {
     });
 }
 
-fn a_shard_that_is_written_twice_disturbs_nobody(store: &Store) {
+fn a_shard_written_twice_keeps_its_first_file(store: &Store) {
     let writing = store.begin(JOB).unwrap();
     let tables = vec![table("weights", &shards(1), &writing).unwrap()];
-    // The server that took over writes it as well, with metadata that differ.
+    // The server that took over writes the shard as well, with different metadata.
     let other = store.join(writing.name());
     other.shard(&shard("weights", 0, 900, 2)).unwrap();
     writing.publish(&manifest(1, tables)).unwrap();
@@ -218,7 +218,7 @@ fn residuals_are_read_back(store: &Store) {
     }
 }
 
-fn the_last_ones_are_kept_and_the_others_go(store: &Store) {
+fn prune_keeps_the_newest(store: &Store) {
     let all: Vec<_> = (1..=5).map(|clock| publish(store, clock).unwrap()).collect();
     let two = NonZeroUsize::new(2).unwrap();
     assert_eq!(store.prune(two).unwrap().old, all[..3]);
@@ -226,17 +226,19 @@ fn the_last_ones_are_kept_and_the_others_go(store: &Store) {
     assert_eq!(store.prune(two).unwrap(), store::Pruned::default());
     assert_holds(&store.newest(None).unwrap(), 5);
     assert_holds(&store.open_named(all[3], None).unwrap(), 4);
-    // Numbers go on, whatever is gone.
+    // Numbers continue after those of removed checkpoints.
     assert_eq!(store.begin(JOB).unwrap().name().number(), 6);
 }
 
-fn leftovers_of_the_unpublished_go(store: &Store) {
+fn prune_removes_unpublished_checkpoints(store: &Store) {
     let begin = |clock| {
         let writing = store.begin(JOB).unwrap();
         table("weights", &shards(clock), &writing).unwrap();
         writing.name()
     };
-    let (left, kept, later) = (begin(1), publish(store, 2).unwrap(), begin(3));
+    let left = begin(1);
+    let kept = publish(store, 2).unwrap();
+    let later = begin(3);
     let pruned = store.prune(NonZeroUsize::new(9).unwrap()).unwrap();
     assert_eq!((pruned.old, pruned.unfinished), (vec![], vec![left]));
     assert_eq!(names(store), [kept, later]);
@@ -245,7 +247,7 @@ fn leftovers_of_the_unpublished_go(store: &Store) {
     assert_holds(&store.newest(None).unwrap(), 2);
 }
 
-fn what_is_abandoned_leaves_nothing(store: &Store) {
+fn abandon_removes_every_file(store: &Store) {
     let kept = publish(store, 1).unwrap();
     let writing = store.begin(JOB).unwrap();
     table("weights", &shards(2), &writing).unwrap();
@@ -254,7 +256,7 @@ fn what_is_abandoned_leaves_nothing(store: &Store) {
     assert_eq!(names(store), [kept]);
 }
 
-fn a_manifest_that_promises_too_much_is_not_published(store: &Store) {
+fn publish_rejects_a_manifest_that_differs_from_the_files(store: &Store) {
     let writing = store.begin(JOB).unwrap();
     let tables = vec![table("weights", &shards(1), &writing).unwrap()];
     let whole = manifest(1, tables);
@@ -268,14 +270,14 @@ fn a_manifest_that_promises_too_much_is_not_published(store: &Store) {
     let missing =
         refused(&|it| it.tables[0].shards[1].file.name = "gone".into(), "gone, with shard 1 of table `weights`");
     assert!(matches!(missing, StoreError::Incomplete { problem, .. } if matches!(*problem, Problem::Missing { .. })));
-    let short = refused(&|it| it.tables[0].shards[0].file.bytes += 1, "bytes of ");
+    let short = refused(&|it| it.tables[0].shards[0].file.bytes += 1, "bytes instead of ");
     assert!(matches!(short, StoreError::Incomplete { problem, .. } if matches!(*problem, Problem::Length { .. })));
     refused(&|it| it.shards = 3, "table `weights` has 2 shards of 3");
-    refused(&|it| it.tables[0].shards.swap(0, 1), "another shard in the place of shard 0");
+    refused(&|it| it.tables[0].shards.swap(0, 1), "another shard in place of shard 0");
     refused(&|it| it.tables.push(it.tables[0].clone()), "two tables `weights`");
     refused(&|it| it.tables[0].shards[0].file.name = "../manifest".into(), "cannot be the name of a file");
-    refused(&|it| it.tables[0].shards[0].file.name = "manifest.json".into(), "named twice");
-    refused(&|it| it.tables[0].shards[1].file.name = it.tables[0].shards[0].file.name.clone(), "named twice");
+    refused(&|it| it.tables[0].shards[0].file.name = "manifest.json".into(), "listed twice");
+    refused(&|it| it.tables[0].shards[1].file.name = it.tables[0].shards[0].file.name.clone(), "listed twice");
     assert!(store.list().unwrap()[0].published.is_none());
     let bent = CheckpointShard { stride: 3, ..shard("weights", 0, 5, 1) };
     let error = writing.shard(&bent).unwrap_err().to_string();
@@ -283,7 +285,7 @@ fn a_manifest_that_promises_too_much_is_not_published(store: &Store) {
     writing.publish(&whole).unwrap();
 }
 
-fn another_jobs_checkpoints_are_left_alone(store: &Store) {
+fn another_jobs_checkpoints_are_refused(store: &Store) {
     let name = publish(store, 1).unwrap();
     let error = store.begin("job-2").unwrap_err();
     assert!(matches!(&error, StoreError::OtherJob { found, job, .. } if found == JOB && job == "job-2"), "{error}");
@@ -291,12 +293,12 @@ fn another_jobs_checkpoints_are_left_alone(store: &Store) {
     let StoreError::Damaged { name: named, problem, previous, .. } = &error else { panic!("{error}") };
     assert_eq!((*named, *previous), (name, None));
     assert!(matches!(**problem, Problem::OtherJob { .. }));
-    assert!(error.to_string().contains("it is of job `job-1`, and job `job-2` was asked for"), "{error}");
+    assert!(error.to_string().contains("it belongs to job `job-1`, and this is job `job-2`"), "{error}");
 }
 
-fn the_one_before_is_offered_and_can_be_opened(store: &Store) {
+fn a_damaged_checkpoint_names_the_one_before_it(store: &Store) {
     let first = publish(store, 1).unwrap();
-    // Its shard is not the one that its manifest speaks of.
+    // The manifest says that the rows are wider than those in the shard's file.
     let writing = store.begin(JOB).unwrap();
     let mut tables = vec![table("weights", &shards(2), &writing).unwrap()];
     tables[0].stride = 7;
@@ -305,11 +307,11 @@ fn the_one_before_is_offered_and_can_be_opened(store: &Store) {
     let StoreError::Damaged { name, problem, previous, .. } = &error else { panic!("{error}") };
     assert!(matches!(**problem, Problem::Contents { .. }), "{problem}");
     assert_eq!((*name, *previous), (writing.name(), Some(first)));
-    assert!(error.to_string().contains(&format!("the one before it is there: {first}")), "{error}");
+    assert!(error.to_string().contains(&format!("the newest whole one before it is {first}")), "{error}");
     assert_holds(&store.open_named(previous.unwrap(), Some(JOB)).unwrap(), 1);
 }
 
-fn names_that_are_not_there_are_named(store: &Store) {
+fn open_named_lists_the_checkpoints_there(store: &Store) {
     let name = publish(store, 1).unwrap();
     let other = "checkpoint-00000099-0a1b2c3d".parse().unwrap();
     let error = store.open_named(other, None).unwrap_err();

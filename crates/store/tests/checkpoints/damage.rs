@@ -1,11 +1,11 @@
-//! Damage of every kind is noticed and named, and the checkpoint before it offered.
+//! The store notices and names every kind of damage, and names the whole checkpoint before it.
 
 use crate::support::{Folder, JOB, assert_holds, files, manifest, publish, shards, table};
 use std::fs;
 use std::path::PathBuf;
 use store::{CheckpointName, Opened, Problem, Store, StoreError, StoreSettings};
 
-/// A store of two checkpoints, the newer of which has residuals, too.
+/// A store of two checkpoints. The newer one also has residuals.
 struct Two {
     folder: Folder,
     store: Store,
@@ -20,7 +20,7 @@ impl Two {
         let first = publish(&store, 1).unwrap();
         let writing = store.begin(JOB).unwrap();
         let mut manifest = manifest(2, vec![table("weights", &shards(2), &writing).unwrap()]);
-        manifest.residuals = vec![writing.residuals("3", &[("weights", b"what was not sent yet")]).unwrap()];
+        manifest.residuals = vec![writing.residuals("3", &[("weights", b"not sent yet")]).unwrap()];
         writing.publish(&manifest).unwrap();
         Self { folder, store, first, second: writing.name() }
     }
@@ -29,19 +29,19 @@ impl Two {
         self.folder.path().join(self.second.to_string()).join(file)
     }
 
-    /// Opening the newest and reading all of it.
+    /// Opens the newest checkpoint and reads all of it.
     fn verify(&self) -> Result<(), StoreError> {
         self.store.newest(Some(JOB))?.verify()
     }
 
-    /// What is wrong with the second, while the first is offered and whole.
+    /// The problem of the second checkpoint. Checks that the error names the first one.
     fn problem(&self) -> Problem {
         let error = self.verify().expect_err("damage was not noticed");
         let text = error.to_string();
         let StoreError::Damaged { name, problem, previous, .. } = error else { panic!("{text}") };
         assert_eq!((name, previous), (self.second, Some(self.first)), "{text}");
         assert!(
-            text.contains(&self.second.to_string()) && text.contains(&format!("is there: {}", self.first)),
+            text.contains(&self.second.to_string()) && text.contains(&format!("before it is {}", self.first)),
             "{text}"
         );
         *problem
@@ -58,7 +58,7 @@ fn a_change_of_any_byte_of_any_file_is_noticed() {
         let whole = fs::read(&path).unwrap();
         for at in 0..whole.len() {
             let mut changed = whole.clone();
-            // All bits in turn, and whitespace that JSON would not mind.
+            // Flip each bit in turn, and change whitespace, which JSON ignores.
             changed[at] = if whole[at] == b'\n' { b' ' } else { whole[at] ^ (1 << (at % 8)) };
             fs::write(&path, &changed).unwrap();
             let problem = two.problem();
@@ -104,7 +104,7 @@ fn a_manifest_that_names_a_missing_shard_says_which() {
     let file = &opened.manifest().tables[0].shards[1].file.name;
     fs::remove_file(two.path(file)).unwrap();
     assert_eq!(two.problem(), Problem::Missing { file: file.clone(), holds: "shard 1 of table `weights`".into() });
-    // Whoever had it open notices as well.
+    // A reader that had opened it before notices as well.
     let error = opened.shard("weights", 1).unwrap_err();
     assert!(
         matches!(&error, StoreError::Damaged { previous: Some(_), .. }) && error.to_string().contains("is missing")
@@ -113,7 +113,7 @@ fn a_manifest_that_names_a_missing_shard_says_which() {
 }
 
 #[test]
-fn without_its_manifest_a_checkpoint_is_not_there_and_is_named() {
+fn a_checkpoint_without_its_manifest_is_unfinished() {
     let two = Two::new();
     fs::remove_file(two.path("manifest.json")).unwrap();
     let newest = two.store.newest(Some(JOB)).unwrap();
@@ -130,9 +130,9 @@ fn other_versions_and_other_kinds_of_manifest_are_told_apart() {
     assert_eq!(two.problem(), Problem::OtherVersion { found: 7 });
     assert!(two.verify().unwrap_err().to_string().contains("use the release that wrote it"));
     for (text, words) in [
-        ("[]", "no JSON object"),
+        ("[]", "not a JSON object"),
         ("", "cut off"),
-        ("{}", "no manifest of a checkpoint"),
+        ("{}", "not the manifest of a checkpoint"),
         ("{\"format\": \"slackwater checkpoint\"}", "checksum does not match"),
         ("{\"format\": \"slackwater checkpoint\", \"version\": -1}", "checksum does not match"),
     ] {
@@ -142,7 +142,7 @@ fn other_versions_and_other_kinds_of_manifest_are_told_apart() {
 }
 
 #[test]
-fn the_newest_that_is_whole_is_offered_not_the_newest_before() {
+fn a_damaged_checkpoint_names_the_newest_whole_one() {
     let two = Two::new();
     let third = publish(&two.store, 3).unwrap();
     fs::write(two.path("manifest.json"), "").unwrap();
@@ -154,7 +154,7 @@ fn the_newest_that_is_whole_is_offered_not_the_newest_before() {
 }
 
 #[test]
-fn files_that_were_exchanged_are_noticed() {
+fn swapped_files_are_noticed() {
     let two = Two::new();
     let opened = two.store.newest(None).unwrap();
     let entries = &opened.manifest().tables[0].shards;
@@ -165,7 +165,7 @@ fn files_that_were_exchanged_are_noticed() {
 }
 
 #[test]
-fn a_checkpoint_is_opened_by_its_own_folder_or_by_its_stores() {
+fn a_checkpoint_opens_by_its_folder_or_its_stores() {
     let two = Two::new();
     let settings = StoreSettings::from_environment();
     let folder = two.folder.path().display();

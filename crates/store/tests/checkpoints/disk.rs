@@ -1,4 +1,4 @@
-//! A folder on bad days: no room, no right to write, a file in the way.
+//! Faults of a folder: a full disk, no permission, a file in the way.
 
 use crate::support::namespace::{Inside, inside, mount};
 use crate::support::{Folder, JOB, assert_holds, files, manifest, publish, shard, skipped, table};
@@ -7,8 +7,8 @@ use std::os::unix::fs::PermissionsExt;
 use store::{Store, StoreError};
 
 #[test]
-fn a_full_disk_is_named_and_what_was_there_before_stays_whole() {
-    const TEST: &str = "disk::a_full_disk_is_named_and_what_was_there_before_stays_whole";
+fn a_full_disk_is_reported_and_older_checkpoints_stay_whole() {
+    const TEST: &str = "disk::a_full_disk_is_reported_and_older_checkpoints_stay_whole";
     if !inside(TEST, Inside::Mounts) {
         return;
     }
@@ -20,7 +20,7 @@ fn a_full_disk_is_named_and_what_was_there_before_stays_whole() {
     publish(&store, 1).unwrap();
     let before = files(folder.path());
 
-    // In the middle of a file of many parts, and at a small one.
+    // The disk fills in the middle of a file of many parts, and then at a small file.
     let writing = store.begin(JOB).unwrap();
     let error = table("weights", &[shard("weights", 0, 2_000_000, 2)], &writing).unwrap_err();
     assert!(matches!(error, StoreError::Full { .. }), "{error}");
@@ -37,7 +37,7 @@ fn a_full_disk_is_named_and_what_was_there_before_stays_whole() {
     table("weights", &[shard("weights", 0, 1_400_000, 2)], &writing).unwrap();
     let error = table("other", &[shard("other", 0, 400_000, 2)], &writing).unwrap_err();
     assert!(matches!(error, StoreError::Full { .. }), "{error}");
-    // The run is killed, and the next one clears up before it writes.
+    // The run is killed, and the next run removes the remains before it writes.
     assert_eq!(store.remove_unfinished().unwrap(), [writing.name()]);
     assert_eq!(files(folder.path()), before, "something was left over");
     assert_holds(&store.newest(Some(JOB)).unwrap(), 1);
@@ -46,8 +46,8 @@ fn a_full_disk_is_named_and_what_was_there_before_stays_whole() {
 }
 
 #[test]
-fn a_manifest_that_finds_no_room_publishes_nothing() {
-    const TEST: &str = "disk::a_manifest_that_finds_no_room_publishes_nothing";
+fn a_manifest_on_a_full_disk_publishes_nothing() {
+    const TEST: &str = "disk::a_manifest_on_a_full_disk_publishes_nothing";
     if !inside(TEST, Inside::Mounts) {
         return;
     }
@@ -59,7 +59,7 @@ fn a_manifest_that_finds_no_room_publishes_nothing() {
     let first = publish(&store, 1).unwrap();
     let writing = store.begin(JOB).unwrap();
     let tables = vec![table("weights", &[shard("weights", 0, 5, 2)], &writing).unwrap()];
-    // The rest of the disk.
+    // Fill the rest of the disk.
     let rest = fs::write(folder.path().join("rest"), vec![1; 4 << 20]).unwrap_err();
     assert_eq!(rest.kind(), std::io::ErrorKind::StorageFull);
     let error = writing.publish(&manifest(2, tables.clone())).unwrap_err();
@@ -73,8 +73,8 @@ fn a_manifest_that_finds_no_room_publishes_nothing() {
 }
 
 #[test]
-fn a_read_only_folder_is_read_and_says_so_when_written() {
-    const TEST: &str = "disk::a_read_only_folder_is_read_and_says_so_when_written";
+fn a_read_only_folder_can_be_read_and_refuses_writes() {
+    const TEST: &str = "disk::a_read_only_folder_can_be_read_and_refuses_writes";
     if !inside(TEST, Inside::Mounts) {
         return;
     }
@@ -103,8 +103,8 @@ fn a_read_only_folder_is_read_and_says_so_when_written() {
 }
 
 #[test]
-fn a_folder_that_one_may_not_write_or_read_says_so() {
-    const TEST: &str = "disk::a_folder_that_one_may_not_write_or_read_says_so";
+fn a_folder_without_permission_is_reported() {
+    const TEST: &str = "disk::a_folder_without_permission_is_reported";
     if !inside(TEST, Inside::Unprivileged) {
         return;
     }
@@ -135,7 +135,7 @@ fn a_file_where_a_folder_should_be_is_named() {
         assert!(matches!(error, StoreError::NotAFolder { .. }), "{error}");
         assert!(error.to_string().contains(&format!("{} is a file", file.display())), "{error}");
     }
-    // A file where the checkpoint's folder would be.
+    // A file lies where the checkpoint's folder would be.
     let store = folder.store();
     let writing = store.begin(JOB).unwrap();
     fs::write(folder.path().join(writing.name().to_string()), "").unwrap();
@@ -152,13 +152,13 @@ fn a_folder_is_made_when_it_is_written_and_not_before() {
     assert!(!folder.path().join("runs").exists());
     publish(&store, 1).unwrap();
     assert!(files(&below).len() == 3, "{:?}", files(folder.path()));
-    // Opened again, now that it is there, by other spellings of its name.
+    // Now that it exists, other spellings of its name open it.
     for spelling in ["runs/a run", "runs/./a run/", "runs//a run", "other/../runs/a run"] {
         fs::create_dir_all(folder.path().join("other")).unwrap();
         let store = Store::open(&format!("{}/{spelling}", folder.path().display())).unwrap();
         assert_holds(&store.newest(None).unwrap(), 1);
     }
-    // A way through what is not there leads nowhere.
+    // A path through a missing folder is refused.
     let error = Store::open(&format!("{}/missing/../new", folder.path().display())).unwrap_err();
     assert!(matches!(error, StoreError::Location { .. }), "{error}");
 }
@@ -185,7 +185,7 @@ fn other_things_in_the_folder_are_left_alone() {
 }
 
 #[test]
-fn locations_that_are_none_are_refused() {
+fn open_refuses_wrong_locations() {
     for (location, words) in [
         ("", "it is empty"),
         ("s3://", "names no bucket"),

@@ -1,5 +1,5 @@
-//! A process that is killed while it writes: what it had published is whole, and what it had begun
-//! goes.
+//! A process is killed while it writes: its published checkpoints are whole, and its unfinished one
+//! can be removed.
 
 use crate::support::{Folder, JOB, files, manifest, shard, table};
 use std::io::{BufRead, BufReader};
@@ -12,12 +12,12 @@ const TEST: &str = "killed::a_process_that_is_killed_leaves_whole_checkpoints";
 const FOLDER: &str = "SLACKWATER_TEST_FOLDER";
 const ROUNDS: u64 = 10;
 
-/// Parts of the first are always under way.
+/// The first shard is large, so the process is often killed while it writes one of its parts.
 fn written(clock: u64) -> [CheckpointShard<'static>; 2] {
     [shard("weights", 0, 1_200_000, clock), shard("weights", 1, 3, clock)]
 }
 
-/// Publishes one after the other, and says so, until it is killed.
+/// Publishes one checkpoint after the other, and prints each clock, until the process is killed.
 fn write_for_ever(folder: &str) {
     let store = Store::open(folder).unwrap();
     store.remove_unfinished().unwrap();
@@ -38,7 +38,8 @@ fn a_process_that_is_killed_leaves_whole_checkpoints() {
     }
     let folder = Folder::new();
     let store = folder.store();
-    let (mut interrupted, mut said_last) = (0, 0);
+    let mut interrupted = 0;
+    let mut said_last = 0;
     for round in 0..ROUNDS {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args([TEST, "--exact", "--nocapture"])
@@ -54,7 +55,7 @@ fn a_process_that_is_killed_leaves_whole_checkpoints() {
         child.wait().unwrap();
         said_last = said.last().unwrap_or(said_last);
 
-        // What it said is there, perhaps with one more that it had no time to speak of.
+        // The newest is the last that it printed, or one more that it had no time to print.
         let newest = store.newest(Some(JOB)).unwrap();
         newest.verify().unwrap();
         let clock = newest.manifest().clock;
@@ -67,6 +68,6 @@ fn a_process_that_is_killed_leaves_whole_checkpoints() {
     assert!(interrupted > 0, "it was never killed in the middle");
     store.remove_unfinished().unwrap();
     store.prune(NonZeroUsize::MIN).unwrap();
-    // Files, that is, of one checkpoint: the parts of others are gone, whatever their names were.
+    // The files of one checkpoint: all files of the others are gone.
     assert_eq!(files(folder.path()).len(), 3, "{:?}", files(folder.path()));
 }

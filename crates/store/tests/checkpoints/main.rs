@@ -1,6 +1,6 @@
-//! Checkpoints in every kind of store, on good days and on bad ones.
+//! Tests of checkpoints in every kind of store, with and without faults.
 
-#![expect(clippy::unwrap_used, reason = "a test says so by falling over")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod conformance;
 mod damage;

@@ -1,4 +1,4 @@
-//! The ordinary Python library reads what was written.
+//! The Python library `safetensors` reads the files of a checkpoint.
 
 use crate::support::{Folder, JOB, python, skipped};
 use std::process::Command;
@@ -41,7 +41,7 @@ fn the_python_library_reads_shards_and_residuals() {
     let mut command = Command::new(interpreter);
     command.args(["-c", READ]);
     for shard in &written {
-        // Each as another process, for each shard has one name in one.
+        // Each joins anew, as another process: one writer gives a shard one file name.
         let entry = folder.store().join(writing.name()).shard(shard).unwrap();
         command.arg(folder.path().join(writing.name().to_string()).join(entry.file.name));
     }

@@ -1,4 +1,4 @@
-//! Whatever is written is read back bit for bit, in pieces of any size.
+//! Property tests: all data of a checkpoint reads back bit for bit.
 
 use crate::support::{JOB, manifest};
 use proptest::prelude::*;
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use store::{CheckpointShard, Checksum, Manifest, Positions, RowNumbers, Store, TableEntry};
 
-/// Any bits are a number, so numbers that are none come up, too.
+/// Rows of any bits, NaN included.
 fn rows(numbers: usize) -> impl Strategy<Value = RowNumbers<'static>> {
     prop_oneof![
         prop::collection::vec(any::<u32>().prop_map(f32::from_bits), numbers)
@@ -59,7 +59,7 @@ fn value() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Bits, where equality would have it that a number that is none differs from itself.
+/// Compares bits, because a NaN does not equal itself.
 fn assert_same(read: &CheckpointShard, written: &CheckpointShard) {
     assert_eq!(read.rows.number(), written.rows.number());
     assert_eq!(read.rows.bytes(), written.rows.bytes());
@@ -134,6 +134,6 @@ fn a_manifest_reads_as_documented() {
     assert_eq!(document["tables"][0]["number"], "f32");
     assert_eq!(document["tables"][0]["shards"][0]["file"]["checksum"], "000000000000feed");
     assert_eq!(Manifest::from_bytes(text.as_bytes()).unwrap(), manifest);
-    // Laid out otherwise it says the same, and is not the file that was written.
+    // The same document with other whitespace has another checksum.
     assert!(Manifest::from_bytes(document.to_string().as_bytes()).is_err());
 }

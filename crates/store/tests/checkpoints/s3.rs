@@ -1,5 +1,5 @@
-//! A real S3 server on bad days: it hangs up, answers nonsense, loses answers, is gone; nothing
-//! that is not whole is published.
+//! Faults of a real S3 server: it closes connections, answers errors, loses answers, is gone. Only
+//! whole checkpoints are published.
 
 use crate::support::proxy::{Fault, Matches, Proxy};
 use crate::support::{JOB, assert_holds, manifest, moto, publish, shard, table};
@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use store::{CheckpointShard, Problem, Store, StoreError, StoreSettings};
 
-/// Ten times what the slowest of these takes.
+/// Ten times what the slowest of these tests takes.
 const HUNG: Duration = Duration::from_secs(100);
 
 /// Settings that give up soon.
@@ -39,9 +39,9 @@ const FAULTS: [Fault; 5] =
     [Fault::CutRequest, Fault::LoseAnswer, Fault::CutAnswer, Fault::Answer(503), Fault::Answer(500)];
 
 #[test]
-fn any_request_may_go_wrong_once_and_again_and_the_checkpoint_is_whole() {
+fn a_checkpoint_is_whole_though_any_request_fails_twice() {
     let Some(server) = moto::address("faults of S3") else { return };
-    // Two parts and a bit.
+    // Two parts, the second one small.
     let large = shard("large", 0, 600_000, 9);
     let try_all = |name: &str, matches: Matches| {
         for fault in FAULTS {
@@ -49,16 +49,17 @@ fn any_request_may_go_wrong_once_and_again_and_the_checkpoint_is_whole() {
             let store = moto::store(proxy.address(), &moto::bucket(server));
             let fired = proxy.inject(matches, fault, 2);
             exercise(&store, &large).unwrap_or_else(|error| panic!("{name}, {fault:?}: {error}"));
-            // A lost answer is not asked for again where a look shows that the work was done.
+            // The store does not repeat a request with a lost answer if a look shows that it was
+            // done.
             assert!(fired.load(Ordering::SeqCst) >= 1, "{name}, {fault:?} never came");
         }
     };
-    // Most of it is waiting before the next try.
+    // Most of the time passes in pauses before retries, so run them side by side.
     thread::scope(|scope| REQUESTS.map(|(name, matches)| scope.spawn(move || try_all(name, matches))).map(drop));
 }
 
 #[test]
-fn connections_that_were_kept_may_be_dead() {
+fn a_store_survives_dead_kept_connections() {
     let Some(server) = moto::address("dead connections to S3") else { return };
     let proxy = Proxy::start(server);
     let store = moto::store(proxy.address(), &moto::bucket(server));
@@ -81,7 +82,7 @@ fn exercise(store: &Store, large: &CheckpointShard) -> Result<(), StoreError> {
 }
 
 #[test]
-fn a_server_that_goes_away_in_the_middle_leaves_the_checkpoint_before() {
+fn a_server_lost_during_a_write_leaves_the_checkpoint_before() {
     let Some(server) = moto::address("an S3 server that goes away") else { return };
     let bucket = moto::bucket(server);
     let direct = moto::store(server, &bucket);
@@ -98,8 +99,7 @@ fn a_server_that_goes_away_in_the_middle_leaves_the_checkpoint_before() {
         let error = published.expect_err(name);
         assert!(matches!(&error, StoreError::Unavailable { .. }), "{name}: {error}");
         assert!(fired.load(Ordering::SeqCst) > 1 && begun.elapsed() < HUNG, "{name}");
-        // Whoever looks at it now finds the one before, and is told of this one, if a file of it is
-        // there.
+        // A reader now finds the checkpoint before it.
         let newest = direct.newest(None).unwrap();
         assert_eq!(newest.name(), first, "{name}");
         assert_holds(&newest, 1);
@@ -109,8 +109,8 @@ fn a_server_that_goes_away_in_the_middle_leaves_the_checkpoint_before() {
 }
 
 #[test]
-fn a_server_that_is_not_there_is_named_in_good_time() {
-    // Bound and given back: nobody listens there.
+fn a_missing_server_is_reported_in_good_time() {
+    // The port was bound and given back: nobody listens there.
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     for scheme in ["http", "https"] {
         let endpoint = format!("{scheme}://{nobody}");
@@ -129,7 +129,7 @@ fn a_server_that_is_not_there_is_named_in_good_time() {
 }
 
 #[test]
-fn a_server_that_keeps_silent_or_failing_is_given_up() {
+fn a_silent_or_failing_server_is_reported() {
     let Some(server) = moto::address("an S3 server that fails") else { return };
     let bucket = moto::bucket(server);
     for (fault, words) in
@@ -143,7 +143,7 @@ fn a_server_that_keeps_silent_or_failing_is_given_up() {
         let error = store.newest(None).unwrap_err();
         assert!(matches!(error, StoreError::Unavailable { .. }) && error.to_string().contains(words), "{error}");
         assert!(begun.elapsed() < HUNG);
-        // The same store serves again when its server does.
+        // The same store works again when its server does.
         proxy.behave();
         publish(&store, 1).unwrap();
         store.newest(None).unwrap().verify().unwrap();
@@ -152,7 +152,7 @@ fn a_server_that_keeps_silent_or_failing_is_given_up() {
 }
 
 #[test]
-fn a_bucket_that_is_not_there_is_named() {
+fn a_missing_bucket_is_reported() {
     let Some(server) = moto::address("an S3 server without the bucket") else { return };
     let store = moto::store(server, "no-such-bucket");
     let name = "checkpoint-00000001-00000001".parse().unwrap();
@@ -180,7 +180,7 @@ fn a_request_that_is_forbidden_is_not_sent_again() {
 }
 
 #[test]
-fn whoever_has_no_keys_is_told_which_variables_to_set() {
+fn missing_credentials_are_reported_with_the_variables_to_set() {
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let mut settings = hasty(&format!("http://{nobody}"));
     settings.variables.retain(|(name, _)| !name.contains("KEY"));
@@ -188,7 +188,7 @@ fn whoever_has_no_keys_is_told_which_variables_to_set() {
     let error = Store::open_with("s3://bucket", &settings).unwrap().newest(None).unwrap_err();
     assert!(matches!(error, StoreError::NoCredentials { .. }), "{error}");
     assert!(error.to_string().contains("set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"), "{error}");
-    // Half a pair of keys is noticed before anybody is asked.
+    // Half a pair of keys is refused before any request.
     settings.variables.push(("AWS_ACCESS_KEY_ID".into(), "key".into()));
     let error = Store::open_with("s3://bucket", &settings).unwrap_err();
     assert!(matches!(error, StoreError::Location { .. }), "{error}");
@@ -199,7 +199,8 @@ fn damage_in_a_bucket_is_named() {
     let Some(server) = moto::address("damage in a bucket") else { return };
     let bucket = moto::bucket(server);
     let store = moto::store(server, &bucket);
-    let (first, second) = (publish(&store, 1).unwrap(), publish(&store, 2).unwrap());
+    let first = publish(&store, 1).unwrap();
+    let second = publish(&store, 2).unwrap();
     let opened = store.newest(None).unwrap();
     let path = |file: &str| format!("/{bucket}/runs/one/{second}/{file}");
     let files: Vec<String> = opened.manifest().files().map(|(file, _)| file.name.clone()).collect();
@@ -227,9 +228,9 @@ fn damage_in_a_bucket_is_named() {
     assert_eq!(problem(store.newest(None).unwrap_err()), Problem::OtherVersion { found: 3 });
 }
 
-/// So that a wrong address in the variables is not taken for a run's own.
+/// Shows users a wrong address in their variables.
 #[test]
-fn locations_say_where_they_are() {
+fn a_location_shows_its_endpoint() {
     let address: SocketAddr = "127.0.0.1:9".parse().unwrap();
     let store = moto::store(address, "bucket");
     assert_eq!(store.location(), "s3://bucket/runs/one (http://127.0.0.1:9)");

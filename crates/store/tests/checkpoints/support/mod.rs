@@ -1,5 +1,5 @@
-//! What tests share: checkpoints to write, folders that go away, a real S3 server, and a proxy that
-//! spoils its answers.
+//! Shared by the tests: checkpoints to write, temporary folders, a real S3 server, and a proxy that
+//! injects faults.
 
 pub mod moto;
 pub mod namespace;
@@ -13,12 +13,13 @@ use store::{CheckpointName, CheckpointShard, Manifest, Positions, RowNumbers, St
 
 pub const JOB: &str = "job-1";
 
-/// Says that something was not tried, past the test runner, which keeps what passing tests print.
+/// Reports a skipped test on the standard error. It bypasses the test runner, which hides the
+/// output of passing tests.
 pub fn skipped(what: &str, why: &str) {
     writeln!(std::io::stderr(), "SKIPPED: {what}: {why}").ok();
 }
 
-/// A folder that is gone when the test is over.
+/// A temporary folder. Dropping it removes it.
 pub struct Folder(PathBuf);
 
 impl Folder {
@@ -59,7 +60,7 @@ pub fn files(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// A shard of that many rows, whose numbers come from `seed`.
+/// A shard of `rows` rows, whose numbers come from `seed`.
 pub fn shard(table: &str, index: u32, rows: u64, seed: u64) -> CheckpointShard<'static> {
     let numbers = |count: u64| (0..count).map(move |at| (at ^ seed) as f32 * 0.25);
     CheckpointShard {
@@ -72,9 +73,10 @@ pub fn shard(table: &str, index: u32, rows: u64, seed: u64) -> CheckpointShard<'
     }
 }
 
-/// What a manifest says of a table whose shards were written.
+/// Writes the shards of a table, and returns its entry for the manifest.
 pub fn table(name: &str, shards: &[CheckpointShard], writing: &Writing) -> Result<TableEntry, StoreError> {
-    let (number, stride) = (shards[0].rows.number(), shards[0].stride as u64);
+    let number = shards[0].rows.number();
+    let stride = shards[0].stride as u64;
     let shards = shards.iter().map(|shard| writing.shard(shard)).collect::<Result<_, _>>()?;
     Ok(TableEntry { name: name.to_owned(), spec: serde_json::json!({ "rate": 0.1 }), number, stride, shards })
 }
@@ -85,7 +87,7 @@ pub fn manifest(clock: u64, tables: Vec<TableEntry>) -> Manifest {
     Manifest { job: JOB.to_owned(), clock, shards, tables, leases, residuals: Vec::new() }
 }
 
-/// The shards of [`publish`] at a clock.
+/// The shards that [`publish`] writes at a clock.
 pub fn shards(clock: u64) -> Vec<CheckpointShard<'static>> {
     (0..2).map(|at| shard("weights", at, 5 + u64::from(at), clock)).collect()
 }
@@ -98,7 +100,7 @@ pub fn publish(store: &Store, clock: u64) -> Result<CheckpointName, StoreError> 
     Ok(writing.name())
 }
 
-/// Reads what [`publish`] wrote at a clock, and compares all of it.
+/// Reads the checkpoint that [`publish`] wrote at a clock, and compares all of it.
 pub fn assert_holds(opened: &store::Opened, clock: u64) {
     opened.verify().unwrap();
     assert_eq!(opened.manifest().clock, clock);

@@ -1,4 +1,4 @@
-//! A real S3-compatible server: moto's, in a process that ends with the test's.
+//! A real S3-compatible server: moto's, in a process that ends with the test process.
 
 use super::{python, skipped};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -9,8 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use store::{Store, StoreSettings};
 
-/// Serves until its standard input is closed, which the end of the test process does, however it
-/// ends.
+/// Serves until its standard input closes. The end of the test process closes it, however it ends.
 const SERVE: &str = "
 import sys
 from moto.server import ThreadedMotoServer
@@ -23,11 +22,11 @@ server.stop()
 
 struct Server {
     address: SocketAddr,
-    /// Its standard input is held open by this.
+    /// Holds the process's standard input open.
     _child: Child,
 }
 
-/// The server's address, or none and a notice.
+/// The server's address. Without a server, reports the skipped test and returns `None`.
 pub fn address(test: &str) -> Option<SocketAddr> {
     static SERVER: OnceLock<Result<Server, String>> = OnceLock::new();
     match SERVER.get_or_init(start) {
@@ -62,7 +61,7 @@ pub fn bucket(server: SocketAddr) -> String {
     bucket
 }
 
-/// How to reach the server, giving up after seconds.
+/// Settings to reach the server, with limits of 20 seconds.
 pub fn settings(endpoint: &str) -> StoreSettings {
     let variables = [
         ("AWS_ENDPOINT_URL", endpoint),
@@ -82,11 +81,11 @@ pub fn store(address: SocketAddr, bucket: &str) -> Store {
     Store::open_with(&format!("s3://{bucket}/runs/one"), &settings(&format!("http://{address}"))).unwrap()
 }
 
-/// One request, without any library between: status and body.
+/// Sends one plain HTTP request; returns status and body.
 pub fn request(server: SocketAddr, method: &str, path: &str, body: &[u8]) -> (u16, Vec<u8>) {
     let mut stream = TcpStream::connect(server).unwrap();
     let length = body.len();
-    // The server does not look at signatures, only whether somebody signed.
+    // The server does not check the signature, only that there is one.
     let signed = "AWS4-HMAC-SHA256 Credential=key/20250101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0";
     let head = format!("Host: {server}\r\nContent-Length: {length}\r\nAuthorization: {signed}\r\nConnection: close");
     write!(stream, "{method} {path} HTTP/1.1\r\n{head}\r\n\r\n").unwrap();

@@ -1,22 +1,22 @@
-//! Runs a test again in a process of its own, in a namespace where it may mount what it likes or
-//! may do nothing special, and from which nothing is left over.
+//! Runs a test again in a process and a Linux namespace of its own, where it may mount file systems
+//! or has no special rights. The namespace leaves nothing behind.
 
 use super::skipped;
 use std::process::Command;
 
 const INSIDE: &str = "SLACKWATER_TEST_INSIDE";
 
-/// Which namespace.
+/// The kind of namespace.
 #[derive(Clone, Copy)]
 pub enum Inside {
-    /// One whose mounts are its own.
+    /// Has mounts of its own.
     Mounts,
-    /// One whose user has no special rights, root or not.
+    /// Its user has no special rights, root or not.
     Unprivileged,
 }
 
-/// Whether this is the process inside, which shall do the test. Outside, it is started and waited
-/// for.
+/// Whether this is the process inside the namespace, which runs the test. Called outside, it starts
+/// that process and waits for its end.
 pub fn inside(test: &str, kind: Inside) -> bool {
     if std::env::var(INSIDE).is_ok_and(|inside| inside == test) {
         return true;
@@ -28,7 +28,7 @@ pub fn inside(test: &str, kind: Inside) -> bool {
     let possible =
         |way: &&&[&str]| Command::new("unshare").args(**way).arg("true").output().is_ok_and(|it| it.status.success());
     let Some(way) = ways.iter().find(possible) else {
-        skipped(test, "this machine makes no namespaces for it (unshare)");
+        skipped(test, "this machine does not allow namespaces (unshare)");
         return false;
     };
     let output = Command::new("unshare")
@@ -40,12 +40,12 @@ pub fn inside(test: &str, kind: Inside) -> bool {
         .unwrap();
     let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success() && text.contains("1 passed"), "{text}");
-    // What it skipped in there is said out here, too.
+    // Repeat the skips that were reported inside.
     text.lines().filter(|line| line.starts_with("SKIPPED")).for_each(|line| skipped(test, line));
     false
 }
 
-/// Mounts a file system of so many bytes in memory, which only this process's namespace sees.
+/// Mounts a file system in memory with these options. Only this process's namespace sees it.
 pub fn mount(folder: &std::path::Path, options: &str) -> Result<(), String> {
     let mount = Command::new("mount").args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(folder).output();
     let mount = mount.map_err(|error| error.to_string())?;

@@ -1,5 +1,5 @@
-//! A proxy between a store and its server that can spoil what passes: one request to a connection,
-//! one thread each.
+//! A proxy between a store and its server that injects faults. Each connection carries one request
+//! and has a thread of its own.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -11,29 +11,29 @@ use std::time::Duration;
 /// How a request goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The connection closes when half of the request's body has come. The server hears nothing of
-    /// it.
+    /// The connection closes when half of the request's body has arrived. The server does not get
+    /// the request.
     CutRequest,
     /// The server does what it is asked; the connection closes without an answer.
     LoseAnswer,
     /// The server does what it is asked; the connection closes in the middle of its answer.
     CutAnswer,
-    /// All goes well, but the connection closes without the word that it will, so that it is kept
-    /// for the next request.
+    /// The request succeeds, but the connection closes without notice. The client keeps it for its
+    /// next request.
     CloseUnannounced,
-    /// The server is not asked; this is the answer.
+    /// The proxy answers with this status. The server does not get the request.
     Answer(u16),
-    /// There is no answer for longer than anybody waits.
+    /// There is no answer for longer than the client waits.
     Silence,
 }
 
-/// A request's first line, as far as rules look at it.
+/// The fields of a request's first line that rules look at.
 pub struct Request<'a> {
     pub method: &'a str,
     pub target: &'a str,
 }
 
-/// Which requests a rule is about.
+/// Whether a rule applies to a request.
 pub type Matches = fn(&Request) -> bool;
 
 struct Rule {
@@ -73,19 +73,20 @@ impl Proxy {
         self.address
     }
 
-    /// Spoils the next so many requests that match; the count that it gives says how many were.
+    /// Injects a fault into the next `times` requests that match. The returned count says how many
+    /// there were.
     pub fn inject(&self, matches: Matches, fault: Fault, times: usize) -> Arc<AtomicUsize> {
         let fired = Arc::new(AtomicUsize::new(0));
         self.rules.lock().unwrap().push(Rule { matches, fault, left: times, fired: fired.clone() });
         fired
     }
 
-    /// No more faults.
+    /// Injects no more faults.
     pub fn behave(&self) {
         self.rules.lock().unwrap().clear();
     }
 
-    /// Nobody listens any more.
+    /// Stops listening.
     pub fn stop(&self) {
         if !self.stopped.swap(true, Ordering::SeqCst) {
             TcpStream::connect(self.address).ok();
@@ -110,7 +111,8 @@ impl Proxy {
             }
         }
         let mut words = head.split(' ');
-        let (method, target) = (words.next()?, words.next()?);
+        let method = words.next()?;
+        let target = words.next()?;
         let length =
             head.lines().find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length: ")?.parse().ok());
         let fault = self.fault(&Request { method, target });
@@ -141,7 +143,7 @@ impl Proxy {
         client.shutdown(Shutdown::Both).ok()
     }
 
-    /// Asks the server, and gets its whole answer.
+    /// Sends the request to the server, and returns its whole answer.
     fn forward(&self, head: &str, body: &[u8]) -> Option<Vec<u8>> {
         let mut server = TcpStream::connect(self.server).ok()?;
         let (first, rest) = head.split_once("\r\n")?;
@@ -153,7 +155,7 @@ impl Proxy {
     }
 }
 
-/// The answer without a word of what becomes of its connection.
+/// The answer without its `Connection` header.
 fn keep_alive(answer: &[u8]) -> Option<Vec<u8>> {
     let end = answer.windows(4).position(|window| window == b"\r\n\r\n")?;
     let head = std::str::from_utf8(&answer[..end]).ok()?;
@@ -162,7 +164,7 @@ fn keep_alive(answer: &[u8]) -> Option<Vec<u8>> {
     Some([lines.join("\r\n").as_bytes(), &answer[end..]].concat())
 }
 
-/// In the middle of the body, or of the head where there is no body.
+/// Where to cut an answer: in the middle of the body, or of the head where there is no body.
 fn cut(answer: &[u8]) -> usize {
     match answer.windows(4).position(|window| window == b"\r\n\r\n") {
         Some(head) if head + 4 < answer.len() => (head + 4 + answer.len()) / 2,
@@ -172,7 +174,7 @@ fn cut(answer: &[u8]) -> usize {
 
 impl Drop for Proxy {
     fn drop(&mut self) {
-        // The serving thread has one clone of these, the test the other.
+        // The serving thread holds one clone, the test the other.
         if Arc::strong_count(&self.stopped) <= 2 {
             self.stop();
         }

@@ -1,4 +1,5 @@
-//! A Python with what tests need of it, kept under the build folder and made once.
+//! A Python environment with the packages that the tests need. It is made once, under the build
+//! folder.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -6,9 +7,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// An S3 server, and the ordinary reader of safetensors files.
+/// An S3 server, and the Python reader of safetensors files.
 const PACKAGES: [&str; 5] = ["moto[s3]>=5.1,<6", "flask>=3,<4", "flask-cors>=5", "safetensors>=0.5", "numpy>=1.26"];
-/// Ten times what installing takes over an ordinary line.
+/// Ten times what installing takes over an ordinary network.
 const LIMIT: Duration = Duration::from_secs(300);
 
 /// The interpreter, or why there is none.
@@ -20,10 +21,11 @@ pub fn interpreter() -> Result<&'static Path, String> {
 fn make() -> Result<PathBuf, String> {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("python-for-store");
     fs::create_dir_all(&folder).map_err(|error| error.to_string())?;
-    // Two test runs at once: one makes it, the other waits.
+    // Of two test runs at once, one makes it and the other waits.
     let lock = File::create(folder.join("lock")).map_err(|error| error.to_string())?;
     rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).map_err(|error| error.to_string())?;
-    let (environment, ready) = (folder.join("environment"), folder.join("ready"));
+    let environment = folder.join("environment");
+    let ready = folder.join("ready");
     let interpreter = environment.join("bin/python");
     let wanted = PACKAGES.join("\n");
     if fs::read_to_string(&ready).is_ok_and(|made| made == wanted) && interpreter.exists() {
@@ -37,7 +39,7 @@ fn make() -> Result<PathBuf, String> {
     Ok(interpreter)
 }
 
-/// Runs a command to its end, but not for ever.
+/// Runs a command to its end, but kills it after [`LIMIT`].
 pub fn run(command: &mut Command) -> Result<(), String> {
     let program = command.get_program().to_string_lossy().into_owned();
     let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
