@@ -1,4 +1,4 @@
-//! What `server`, `coordinator` and `launch` are told of checkpoints.
+//! The settings of checkpoints, which `server`, `coordinator` and `launch` share.
 
 use std::ffi::OsString;
 use std::num::NonZeroUsize;
@@ -12,29 +12,29 @@ use slackwater::cluster::{CheckpointSettings, ResumeFrom};
 #[command(next_help_heading = "Checkpoints")]
 #[group(skip)]
 pub(crate) struct CheckpointOptions {
-    /// Keep checkpoints here, without stopping the run: a folder that every server's process can
-    /// write, or s3://BUCKET/PATH.
+    /// Write checkpoints here while the run goes on: a folder that all servers can write, or
+    /// s3://BUCKET/PATH.
     #[arg(long, value_name = "LOCATION")]
     checkpoint: Option<String>,
-    /// How many seconds after a checkpoint was begun the next is, or as soon as it is there if it
-    /// takes longer.
+    /// How many seconds lie between the beginnings of two checkpoints. If a checkpoint takes
+    /// longer, the next begins when it is finished.
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = seconds, requires = "checkpoint")]
     checkpoint_every: f64,
-    /// How many checkpoints are kept, the newest of them.
+    /// How many checkpoints to keep. Older ones are removed.
     #[arg(long, value_name = "COUNT", default_value_t = 3, value_parser = value_parser!(u32).range(1..=1_000_000), requires = "checkpoint")]
     keep: u32,
-    /// Go on from a checkpoint: the newest at this location, or the one whose own folder this is;
-    /// without one, the newest where checkpoints are kept. The numbers of servers and workers may
-    /// be others than before.
+    /// Resume from a checkpoint: the newest at this location, or the one in this folder. Without a
+    /// location, from the newest at that of --checkpoint. The numbers of servers and workers may
+    /// differ from those before.
     #[arg(long, value_name = "LOCATION", num_args = 0..=1, default_missing_value = "")]
     resume: Option<String>,
-    /// The job's name: one job's checkpoints are kept at one location, and servers and workers that
-    /// are told another job are turned away.
+    /// The job's name. A location holds checkpoints of one job, and the coordinator turns away
+    /// servers and workers of another job.
     #[arg(long, value_name = "NAME")]
     job: Option<String>,
 }
 
-/// The name of a job that was given none.
+/// The name of a job without --job.
 const UNNAMED: &str = "slackwater";
 
 fn seconds(text: &str) -> Result<f64, String> {
@@ -43,22 +43,22 @@ fn seconds(text: &str) -> Result<f64, String> {
 }
 
 impl CheckpointOptions {
-    /// As if nothing was said of them.
+    /// The settings without any of these flags.
     pub(crate) fn none() -> Self {
         Self { checkpoint: None, checkpoint_every: 60.0, keep: 3, resume: None, job: None }
     }
 
-    /// The job that was named.
+    /// The job's name, if one was given.
     pub(crate) fn job(&self) -> Option<&str> {
         self.job.as_deref()
     }
 
-    /// Whose checkpoints they are.
+    /// The job that the checkpoints belong to.
     fn checkpointed_job(&self) -> &str {
         self.job().unwrap_or(UNNAMED)
     }
 
-    /// Where they are kept, if they are.
+    /// Where and how often to write checkpoints, if at all.
     pub(crate) fn settings(&self) -> Option<CheckpointSettings> {
         let every = Duration::from_secs_f64(self.checkpoint_every);
         let keep = NonZeroUsize::new(self.keep as usize).unwrap_or(NonZeroUsize::MIN);
@@ -70,18 +70,18 @@ impl CheckpointOptions {
         })
     }
 
-    /// What the run goes on from, if it does.
+    /// The checkpoint to resume from, if any.
     pub(crate) fn resumed(&self) -> anyhow::Result<Option<ResumeFrom>> {
         let Some(location) = &self.resume else { return Ok(None) };
         let location = match (&location[..], &self.checkpoint) {
             ("", Some(kept)) => kept.clone(),
-            ("", None) => anyhow::bail!("--resume from where? Give it a location, or say --checkpoint LOCATION"),
+            ("", None) => anyhow::bail!("--resume has no location: give it one, or give --checkpoint LOCATION"),
             (location, _) => location.to_owned(),
         };
         Ok(Some(ResumeFrom { location, job: self.checkpointed_job().to_owned() }))
     }
 
-    /// The same, for a process that coordinates.
+    /// These settings as the words of a command line, for a process that coordinates.
     pub(crate) fn arguments(&self) -> Vec<OsString> {
         let mut arguments = Vec::new();
         if let Some(location) = &self.checkpoint {
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_coordinates_is_told_the_same() {
+    fn arguments_parse_back_to_the_same_options() {
         for words in [
             &[][..],
             &["--checkpoint=/runs/a b", "--keep=7", "--checkpoint-every=0.5", "--job=clicks"],

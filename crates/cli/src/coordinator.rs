@@ -1,5 +1,5 @@
-//! `coordinator`: a process that coordinates a run and does nothing else, alone or as one of
-//! several.
+//! `coordinator`: a process that only coordinates a run, alone or as one of several of which one
+//! leads.
 
 use std::time::Duration;
 
@@ -15,9 +15,9 @@ use crate::process::{Limits, same_host_parser};
 /// The settings of `coordinator`.
 #[derive(clap::Args)]
 pub(crate) struct CoordinatorOptions {
-    /// Where this coordinator listens: the address that the other processes are given as
-    /// --coordinator. Of several coordinators, all of their addresses: each listens at the first
-    /// that is its host's and free.
+    /// The address where this coordinator listens. Give the other processes the same as
+    /// --coordinator. If there are several coordinators, list all of their addresses: each
+    /// coordinator listens at the first free one that belongs to its host.
     #[arg(long, value_name = "HOST:PORT[,HOST:PORT]")]
     listen: String,
     /// How many servers the run begins with.
@@ -26,21 +26,20 @@ pub(crate) struct CoordinatorOptions {
     /// How many workers the run begins with.
     #[arg(long, value_name = "COUNT", value_parser = value_parser!(u32).range(1..))]
     workers: u32,
-    /// Let nodes come and go: how many servers hold each shard of every table. With 2 or more, the
-    /// run goes on without servers that are lost, and other servers are backfilled with their
-    /// shards. Servers that are started later join the run.
+    /// Make the run elastic, with this many replicas of each shard. Nodes may join and leave the
+    /// run. With 2 or more, the run survives the loss of a server: other servers are backfilled
+    /// with its shards.
     #[arg(long, value_name = "COUNT", value_parser = value_parser!(u32).range(1..=16))]
     replicas: Option<u32>,
-    /// How many shards each table is cut into, for each server that the run begins with. A shard is
-    /// the unit that can be moved.
+    /// How many shards each table has per initial server. Shards are what moves between servers.
     #[arg(long, value_name = "COUNT", requires = "replicas", default_value_t = 8, value_parser = value_parser!(u32).range(1..=1024))]
     shards_per_server: u32,
-    /// Where the coordinators of this run agree on which of them leads, and where that one's memory
-    /// is kept for its successor: an etcd of version 3.4 or later, and a path for this run alone.
+    /// The registry that elects the leader and keeps its state for a successor: etcd 3.4 or later,
+    /// and a path that only this run uses.
     #[arg(long, value_name = "etcd://HOST:PORT[,HOST:PORT]/PATH")]
     registry: Option<String>,
-    /// How this process talks to those of its own host: through shared memory wherever both ends
-    /// can, or over TCP as to any other.
+    /// How this process talks to processes of its own host: through shared memory where both
+    /// support it, or over TCP.
     #[arg(long, value_name = "WAY", default_value = "shared-memory", value_parser = same_host_parser())]
     same_host: SameHost,
     #[command(flatten)]
@@ -49,7 +48,7 @@ pub(crate) struct CoordinatorOptions {
     checkpoints: checkpoints::CheckpointOptions,
 }
 
-/// The command `coordinator`: coordinates until the run ends.
+/// The command `coordinator`: coordinates a run until it ends.
 pub(crate) fn run(options: &CoordinatorOptions) -> anyhow::Result<()> {
     let CoordinatorOptions {
         listen,

@@ -1,5 +1,5 @@
-//! What one worker measures in one run, and its way to the first worker: a row of a table like any
-//! other.
+//! The figures that one worker measures in one run. Workers send them to the first worker as rows
+//! of a table.
 
 use std::time::Duration;
 
@@ -8,42 +8,41 @@ use slackwater::monitor::{TimeBreakdown, Traffic};
 use slackwater::policy::NumberType;
 use slackwater::{Consistency, TableSpec};
 
-/// Reads are counted by how many clocks the reader was ahead; the last count is of all that were
-/// further.
+/// How many counts of reads by staleness there are. The last one counts every larger staleness.
 pub(crate) const STALENESS_COUNTS: usize = 16;
 
-/// One worker's figures of one run. All are floating-point numbers, because they travel as a row.
+/// One worker's figures of one run. All are floating-point numbers, because they are sent as a row.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Figures {
-    /// From the common start to the last acknowledged push.
+    /// Seconds from the common start to the last acknowledged push.
     pub(crate) seconds: f64,
-    /// Seconds that reads were held back by the bound, by the worker they waited for.
+    /// Seconds that its reads waited for each worker, because of the staleness bound.
     pub(crate) waited_for: Vec<f64>,
-    /// Seconds that reads and acknowledgements were only under way.
+    /// Seconds that it waited for the network alone.
     pub(crate) network_seconds: f64,
-    /// Seconds that it stood at barriers.
+    /// Seconds that it waited at barriers.
     pub(crate) barrier_seconds: f64,
-    /// Reads by how many clocks the reader was ahead of what it read.
+    /// How many reads had each staleness, in clocks.
     pub(crate) staleness: Vec<f64>,
     pub(crate) bytes_sent: f64,
     pub(crate) bytes_received: f64,
 }
 
 impl Figures {
-    /// Nothing yet, in a run of this many workers.
+    /// Zeros, for a run of this many workers.
     pub(crate) fn new(workers: usize) -> Self {
         Self { waited_for: vec![0.0; workers], staleness: vec![0.0; STALENESS_COUNTS], ..Self::default() }
     }
 
-    /// The table in which the figures of all workers meet: a row for each of the first run, then of
-    /// the next.
+    /// The spec of the table that collects the figures: a row for each worker of the first run,
+    /// then for each worker of the next.
     pub(crate) fn table(runs: usize, workers: usize) -> TableSpec {
         TableSpec::dense(".figures", (runs * workers) as u64, Self::width(workers) as u32)
             .number(NumberType::F64)
             .consistency(Consistency::Unbounded)
     }
 
-    /// Numbers in a row.
+    /// How many numbers a row has.
     pub(crate) fn width(workers: usize) -> usize {
         Self::new(workers).fields().count()
     }
@@ -70,12 +69,12 @@ impl Figures {
             .chain(staleness)
     }
 
-    /// Counts a read that was this many clocks behind its reader.
+    /// Counts a read of this staleness, in clocks.
     pub(crate) fn count_read(&mut self, staleness: u64) {
         self.staleness[(staleness as usize).min(STALENESS_COUNTS - 1)] += 1.0;
     }
 
-    /// Notes what a session's times and traffic say of the time between two looks at them.
+    /// Sets the figures of the time between two snapshots of a session's times and traffic.
     pub(crate) fn account(
         &mut self,
         time: Duration,
@@ -85,7 +84,7 @@ impl Figures {
         self.seconds = time.as_secs_f64();
         self.network_seconds = times.1.network.saturating_sub(times.0.network).as_secs_f64();
         self.barrier_seconds = times.1.barrier.saturating_sub(times.0.barrier).as_secs_f64();
-        // Where workers come and go, there may be more than it began with.
+        // An elastic run may have more workers than it began with.
         let known = times.1.bound.keys().last().map_or(0, |worker| worker.0 as usize + 1);
         self.waited_for.resize(known.max(self.waited_for.len()), 0.0);
         for (worker, waited) in (0..).zip(&mut self.waited_for) {
@@ -111,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_happened_between_two_looks_counts() {
+    fn account_counts_the_time_between_two_snapshots() {
         let times = |seconds: &[u64]| TimeBreakdown {
             bound: (0..).map(WorkerId).zip(seconds.iter().map(|s| Duration::from_secs(*s))).collect(),
             network: Duration::from_secs(seconds.iter().sum()),

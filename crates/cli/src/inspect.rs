@@ -1,5 +1,4 @@
-//! `inspect`: how a model was learnt, and which of its features weigh most; or what a checkpoint
-//! holds.
+//! `inspect`: prints a model's settings and heaviest features, or the contents of a checkpoint.
 
 use anyhow::{Context, bail};
 use apps::gather::BIAS;
@@ -13,27 +12,27 @@ use std::path::{Path, PathBuf};
 /// The settings of `inspect`.
 #[derive(clap::Args)]
 pub(crate) struct InspectOptions {
-    /// The model, as `train` wrote it; or a checkpoint, by its folder or by the location where the
-    /// newest is to be found.
+    /// A model that `train` wrote, a checkpoint's folder, or a location of checkpoints, of which
+    /// the newest is shown.
     model: PathBuf,
     /// How many features to list, the heaviest first.
     #[arg(long, value_name = "COUNT", default_value_t = 20)]
     top: usize,
-    /// Names of features, a line each, plain or compressed. For LibSVM and libffm, line i names
-    /// index i, or a line is `index TAB name`. For the other formats a line is `column`,
-    /// `column=value` or, for Vowpal Wabbit, `namespace=name`.
+    /// A file with one feature name a line, plain or compressed. For libsvm and libffm, line i
+    /// names index i, or a line is `index TAB name`. For vw, a line is `namespace=name`. For the
+    /// other formats, a line is `column` or `column=value`.
     #[arg(long, value_name = "FILE")]
     names: Option<PathBuf>,
-    /// Print it all as JSON.
+    /// Print JSON rather than text (of a model only).
     #[arg(long)]
     json: bool,
 }
 
-/// A feature and what it weighs.
+/// A feature and its weight.
 struct Heavy {
     key: u64,
-    /// For a table of several numbers a feature: which of them, or none where it is the length of
-    /// all.
+    /// The weight's index in a row of several numbers. `None` for a row of one number, and where
+    /// `weight` is the length of the row.
     place: Option<usize>,
     weight: f32,
 }
@@ -85,8 +84,8 @@ pub(crate) fn run(options: &InspectOptions) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The numbers that are furthest from zero. Factors mean nothing one by one: of those, it is the
-/// length of a feature's.
+/// The weights that are furthest from zero. A single factor has no meaning, so a feature's factors
+/// count by their length as a vector.
 fn heaviest(table: &ModelTable, name: &str, top: usize) -> Vec<Heavy> {
     let rows = table.keys.iter().zip(table.values.chunks_exact(table.width.max(1)));
     let mut heavy: Vec<Heavy> = match (name, table.width) {

@@ -1,8 +1,8 @@
-//! `launch`: a whole run on this host, each server and worker a process of its own.
+//! `launch`: starts a whole run on this host, with a process for each server and worker.
 //!
-//! [`RunPlan`] lists the processes and [`Supervisor`] sees them through. However this command ends,
-//! no process that it started is left. The processes are in sessions of their own: a terminal's
-//! Ctrl-C reaches this process alone, which tells the workers.
+//! [`RunPlan`] lists the processes, and [`Supervisor`] starts, supervises and ends them. No process
+//! outlives this command, however it ends. Each process has a session of its own, so a terminal's
+//! Ctrl-C reaches only this command, which signals the workers.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -17,42 +17,41 @@ use crate::logs::Form;
 use crate::process::{Limits, Program, same_host_parser};
 use crate::{replay, train};
 
-/// After a child has died, the others get this long beyond the failure timeout: the coordinator
-/// stays a while to tell all.
+/// After a process has died, the others have the failure timeout and this long to end. The
+/// coordinator needs it to tell all nodes.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// The settings of `launch`.
 #[derive(clap::Args)]
 pub(crate) struct LaunchOptions {
-    /// How many server processes to start; the first is the coordinator too.
+    /// How many server processes to start. Without --replicas, the first is the coordinator too.
     #[arg(long, value_name = "COUNT", default_value_t = 2, value_parser = value_parser!(u32).range(1..=256))]
     servers: u32,
     /// How many worker processes to start.
     #[arg(long, value_name = "COUNT", default_value_t = 4, value_parser = value_parser!(u32).range(1..=256))]
     workers: u32,
-    /// Let processes come and go: how many servers hold each shard of every table. With 2 or more,
-    /// a server that dies takes nothing with it. Another is started in its place, and so it is for
-    /// a worker of `train`; other programs do without. A process of its own coordinates, and must
-    /// live.
+    /// Make the run elastic, with this many replicas of each shard and the coordinator in a process
+    /// of its own. With 2 or more, the run survives the loss of a server. `launch` replaces servers
+    /// that die, and workers of `train`; `demo` goes on without them. Only the coordinator must not
+    /// die.
     #[arg(long, value_name = "COUNT", value_parser = value_parser!(u32).range(1..=16))]
     replicas: Option<u32>,
-    /// How the processes talk: through shared memory, or over TCP as those of different hosts do.
+    /// How the processes talk: through shared memory, or over TCP, as between hosts.
     #[arg(long, value_name = "WAY", default_value = "shared-memory", value_parser = same_host_parser())]
     same_host: SameHost,
-    /// Record everything that each process is told and says, in files of this folder that
-    /// `slackwater replay` feeds back.
+    /// Record all inputs and messages of each process into this folder, for `slackwater replay`.
     #[arg(long, value_name = "FOLDER")]
     record: Option<PathBuf>,
-    /// Serve metrics of each server process, at this port + its number; port 0 is any free one. For
-    /// those of workers, say --metrics to `train`.
+    /// Serve metrics of each server process at this port + its number. Port 0 is any free port. For
+    /// metrics of workers, give --metrics to `train`, after the `--`.
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<String>,
     #[command(flatten)]
     limits: Limits,
     #[command(flatten)]
     checkpoints: CheckpointOptions,
-    /// The program to run and its settings: `-- train [SETTINGS]` or `-- demo [SETTINGS]`; `--
-    /// train --help` lists them.
+    /// The program to run and its settings: `-- train [SETTINGS]` or `-- demo [SETTINGS]`.
+    /// `-- train --help` lists the settings.
     #[arg(last = true, required = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
 }
@@ -63,7 +62,7 @@ pub(crate) fn run(options: &LaunchOptions, log_form: Form) -> anyhow::Result<()>
 }
 
 fn run_killing(options: &LaunchOptions, kills: &[(Duration, String)], log_form: Form) -> anyhow::Result<()> {
-    // Settings that make no sense are refused here, once, rather than by every worker.
+    // Refuse wrong settings here, once, rather than in every worker.
     let program = Program::parse(&options.program);
     if let Program::Train(train::InRun(given)) = &program
         && given.show
@@ -89,15 +88,15 @@ fn run_killing(options: &LaunchOptions, kills: &[(Duration, String)], log_form: 
     let policy = EndPolicy {
         interrupts: u32::from(program.heeds_interrupts()),
         leave_orders: u32::from(options.replicas.is_some()),
-        // If all left at once, nobody would give the result of a program that has one to give.
+        // `train` writes its model after an interrupt. If all workers left, none would write it.
         leave_by: if program.heeds_interrupts() { Signal::INT } else { Signal::TERM },
         after_a_loss: plan.failure_timeout + GRACE,
     };
     Ok(supervisor.run(&signals, policy)?)
 }
 
-/// A run of `program` in which each server's rows are held by another one too, and in which some
-/// processes are killed, each after so long.
+/// Launches `program` in a run with two replicas of each shard, and kills the named processes after
+/// the given times.
 pub(crate) fn demonstrate(
     (servers, workers): (u32, u32),
     program: Vec<OsString>,
@@ -123,7 +122,7 @@ fn plan(options: &LaunchOptions, coordinator_address: &str, log_form: Form) -> R
     let LaunchOptions { servers, workers, replicas, same_host, record, metrics, limits, checkpoints, program } =
         options;
     let mut common: Vec<OsString> = (log_form == Form::Json).then(|| "--log-json".into()).into_iter().collect();
-    // As words of its own: the name of a folder need not be text.
+    // The folder is a word of its own: its name need not be UTF-8.
     common.extend(record.iter().flat_map(|folder| ["--record".into(), folder.clone().into_os_string()]));
     RunPlan {
         replicas: *replicas,

@@ -1,5 +1,5 @@
-//! Signals that tell a process to leave in good order: SIGTERM, as whoever takes a machine away
-//! sends it, and SIGUSR1, as batch systems send it some time before.
+//! Signals that tell a process to drain and leave: SIGTERM, which a host's operator sends, and
+//! SIGUSR1, which batch systems send some time before.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -10,12 +10,12 @@ use signal_hook::flag::{register, register_conditional_shutdown};
 use slackwater::Error;
 use slackwater::cluster::{LeaveSignal, NodeError};
 
-/// Listens from now on. The same signal twice ends the process at once.
+/// Installs the signal handlers. The same signal twice ends the process at once.
 pub(crate) fn listen() -> anyhow::Result<LeaveSignal> {
     let told = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGUSR1] {
         let before = Arc::new(AtomicBool::new(false));
-        // In this order: the first signal finds its flag down, and only then raises it.
+        // Handlers run in this order: the first signal finds `before` unset, and then sets it.
         register_conditional_shutdown(signal, 128 + signal, before.clone())
             .and_then(|_| register(signal, before))
             .and_then(|_| register(signal, told.clone()))
@@ -24,7 +24,7 @@ pub(crate) fn listen() -> anyhow::Result<LeaveSignal> {
     Ok(LeaveSignal::from_flag(told))
 }
 
-/// One that was told to leave before there was anything to leave has done so.
+/// Turns the error of a process that was told to leave before the run began into success.
 pub(crate) fn left_early(error: anyhow::Error) -> anyhow::Result<()> {
     if matches!(error.downcast_ref(), Some(Error::Run(NodeError::LeftEarly))) {
         tracing::info!("told to leave before the run had begun");

@@ -1,12 +1,11 @@
-//! What the program says about itself while it works: on standard error, for people or for
-//! programs.
+//! Logging: sets up `tracing` to write log lines to the standard error, as text or as JSON.
 
 use std::io::IsTerminal;
 
 use anyhow::Context;
 use tracing_subscriber::EnvFilter;
 
-/// The variables that choose what is said, the first that is set first.
+/// The variables that may hold the log filter. The first one that is set wins.
 const VARIABLES: [&str; 2] = ["SLACKWATER_LOG", "RUST_LOG"];
 
 /// How log lines are written.
@@ -16,13 +15,12 @@ pub(crate) enum Form {
     Json,
 }
 
-/// Starts logging. Without a variable, what is at least as grave as `default` is said.
+/// Starts logging. If no variable is set, lines of the level `default` and above are written.
 pub(crate) fn start(form: Form, default: &str) -> anyhow::Result<()> {
     let set = VARIABLES.iter().find_map(|name| Some((name, std::env::var(name).ok()?)));
     let filter = match set {
-        Some((name, value)) => {
-            EnvFilter::try_new(&value).with_context(|| format!("{name}={value} is no log filter"))?
-        }
+        Some((name, value)) => EnvFilter::try_new(&value)
+            .with_context(|| format!("{name}={value} is not a log filter; set it to warn, info or debug"))?,
         None => EnvFilter::new(default),
     };
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);

@@ -1,4 +1,5 @@
-//! The command `slackwater`.
+//! The command `slackwater`: parses the command line and runs one command, each in a file of its
+//! own. The help texts of the commands, with their examples, are here.
 
 mod checkpoints;
 mod coordinator;
@@ -40,48 +41,48 @@ Examples:
     slackwater train logistic --data train.libsvm.gz --out model.safetensors
   See what slack gains, in one process:
     slackwater demo
-  The same as separate processes of this host:
+  The same, as separate processes of this host:
     slackwater launch --servers 2 --workers 4 -- demo
 
-What is logged on standard error is chosen by SLACKWATER_LOG or RUST_LOG: error, warn, info, debug, trace.";
+Log lines go to standard error. SLACKWATER_LOG or RUST_LOG sets their level: error, warn, info, debug, trace.";
 
 const DEMO_EXAMPLES: &str = "\
 Examples:
-  Two runs of about 15 and 8 seconds, a table, and a picture in demo.svg:
+  Two runs of about 15 and 8 seconds, a table, and a chart in demo.svg:
     slackwater demo
-  Eight workers of which one in each clock takes ten times as long, and more slack:
+  Eight workers and more slack; in each clock, one worker takes ten times as long:
     slackwater demo --workers 8 --factor 10 --slack 8
-  As processes of which a server and a worker are killed on the way:
+  As processes, of which a server and a worker are killed during the run:
     slackwater demo --kill
-  Only the gain, for a program:
+  Only the gain, for a program to read:
     slackwater demo --json | jq .gain_in_clocks_per_second";
 
 const SERVER_EXAMPLES: &str = "\
 Examples:
-  A run of three servers and two workers on hosts a, b and c, all given the address of its coordinator.
+  A run of three servers and two workers on hosts a, b and c. Every process gets the coordinator's address.
   On a, a process that is one server and the coordinator:
     slackwater server --listen a:7000 --coordinate --servers 3 --workers 2
   On b, a process that is two servers:
     slackwater server --coordinator a:7000 --threads 2
-  On c, each worker:
+  On c, twice, a worker:
     slackwater worker --coordinator a:7000 -- demo
-  The order does not matter: everybody waits until all have joined, at most --join-limit seconds.
-  Where b is known to the others by an address of its own, and only two ports are let through to it:
+  Start them in any order: each process waits until all have joined, at most --join-limit seconds.
+  If the others reach b by another name, and a firewall opens only ports 7100 and 7101:
     slackwater server --coordinator a:7000 --threads 2 --listen 0.0.0.0:7100 --advertise b.example.org
-A process whose address only its own host can call says so, and what to do, in a warning.";
+A process that only its own host can reach logs a warning that says what to do.";
 
 const COORDINATOR_EXAMPLES: &str = "\
 Examples:
-  A run that outlives its coordinator, on hosts a to f: two coordinators, of which one leads and the other takes over if that one is lost.
-  They agree by an etcd on host e. On a, and the same on b:
+  A run that survives the loss of a coordinator, on hosts a to f. One of two coordinators leads; the other takes over if the
+  leader is lost. They elect the leader through etcd, on host e. On a, and the same on b:
     slackwater coordinator --listen a:7000,b:7000 --registry etcd://e:2379/slackwater/clicks-17 --servers 3 --workers 4 --replicas 2
-  On c, d and f, a server; elsewhere, each worker:
+  On c, d and f, a server; on any hosts, four workers:
     slackwater server --coordinator a:7000,b:7000
     slackwater worker --coordinator a:7000,b:7000 -- train logistic --data train.libsvm.gz
-  A coordinator by itself, without etcd: the run ends with it.
+  One coordinator, without etcd. If it is lost, the run ends:
     slackwater coordinator --listen a:7000 --servers 3 --workers 4
-A coordinator says when it leads and when it follows. While etcd does not answer it says so, and whether the run goes on or waits;
-nothing is lost meanwhile. A coordinator that was killed may be started again with the same words.";
+A coordinator logs when it leads and when it follows. While etcd does not answer, it logs whether the run continues or waits;
+nothing is lost meanwhile. A coordinator that was killed may be started again with the same arguments.";
 
 const WORKER_EXAMPLES: &str = "\
 Examples:
@@ -89,7 +90,7 @@ Examples:
     slackwater worker --coordinator a:7000 -- demo --slack 5
   Be worker 0, which prints the result:
     slackwater worker --coordinator a:7000 --place 0 -- demo
-See `slackwater server --help` for a whole run by hand.";
+See `slackwater server --help` for a whole run started by hand.";
 
 const LAUNCH_EXAMPLES: &str = "\
 Examples:
@@ -97,105 +98,107 @@ Examples:
     slackwater launch --servers 2 --workers 4 -- demo
   The same for a program to read; log lines and progress are on standard error:
     slackwater launch -- demo --json > figures.json
-Lines on standard error begin with the name of the process that said them. If a process dies, the others say so and end,
-and `launch` ends with an error that names it.
-  With a recording of everything that every process is told and says, to be fed back:
-    slackwater launch --record recorded -- demo && slackwater replay recorded";
+  Record all inputs and messages of every process, and replay them:
+    slackwater launch --record recorded -- demo && slackwater replay recorded
+Each line on standard error begins with the name of the process that wrote it. Without --replicas, a process that dies ends
+the run: the other processes name it and end, and `launch` fails with an error that names it.";
 
 const REPLAY_EXAMPLES: &str = "\
 Examples:
-  Record a run, and see that every node of it, told the same again, says the same bytes:
+  Record a run, and check that every node sends the same bytes when it gets the same inputs again:
     slackwater launch --record recorded -- demo
     slackwater replay recorded
-  Only one of them, for a program to read:
+  Replay one node, for a program to read:
     slackwater replay recorded/worker-0.recording --json
-A recording is of one node: all frames, ticks, reconnections and calls, and every frame that it said. One of a process that was
-killed ends there, and is compared as far as it goes. Updaters of a program's own are not known here.";
+A recording holds one node's inputs (frames, ticks, reconnections and calls) and every frame that it sent. If its process was
+killed, the recording ends there, and the replay compares it up to that point. Only built-in updaters can be replayed.";
 
 const TRAIN_EXAMPLES: &str = "\
 Examples:
-  Learn from a file, say how well on another, and keep the model:
+  Learn from a file, test on another, and keep the model:
     slackwater train logistic --data train.libsvm.gz --test test.libsvm.gz --epochs 5 --out model.safetensors
-  Few weights that are not zero, on four workers that may be three clocks apart:
+  A sparse model, on four workers that may be three clocks apart:
     slackwater train logistic --data 'day-*.vw.zst' --l1 1e-4 --workers 4 --slack 3
-  Columns with names, where one is the label and ids are no numbers:
+  A CSV file with a label column, and ids that are names rather than numbers:
     slackwater train fm --data clicks.csv --label clicked --categorical user item
-  The same settings from a file, one of them changed:
+  Settings from a job file, one of them changed:
     slackwater train job.toml --rate 0.05
   As processes that each read a part of the files:
     slackwater launch --servers 2 --workers 4 -- train logistic --data train.libsvm.gz --out model.safetensors
-An interrupt (Ctrl-C) finishes the clock, writes the model and says so; a second one ends at once.";
+An interrupt (Ctrl-C) ends the training after the current clock and writes the model; a second one ends the process at once.";
 
 const PREDICT_EXAMPLES: &str = "\
 Examples:
-  A prediction a line; how good they are, if the rows have labels, is printed:
+  Write one prediction a line, and print how good they are if the rows have labels:
     slackwater predict --model model.safetensors --data test.libsvm.gz --out predictions.txt
-  Only the figures, for a program:
+  Only the figures, for a program to read:
     slackwater predict --model model.safetensors --data test.libsvm.gz --json";
 
 const STATUS_EXAMPLES: &str = "\
 Examples:
-  Of the run of that coordinator:
+  The run whose coordinator is at this address:
     slackwater status --coordinator head:7000
-  For a program, again and again:
+  As JSON, once a second:
     watch -n 1 slackwater status --coordinator head:7000 --json";
 
 const TAIL_EXAMPLES: &str = "\
 Examples:
-  The rows of a table that change from now on, each as it is then:
+  Rows of the table `weights` that change from now on:
     slackwater tail weights --coordinator head:7000
-  All rows, and then what changes, for a program:
+  All rows first, and then each change, for a program to read:
     slackwater tail weights --coordinator head:7000 --rows --json
-A row that changes often is printed with its latest values; values between may be left out. The run does not wait for this
-command. If it falls behind, or another server takes over a shard, a line says so, and all rows of that shard follow.";
+Each line has a row's latest values; values in between may be left out. The run does not wait for this command. If this
+command falls behind, or another server takes over a shard, a line says so, and all rows of that shard follow.";
 
 const INSPECT_EXAMPLES: &str = "\
 Examples:
-  How it was learnt, and the ten features that weigh most, by name:
-    slackwater inspect model.safetensors --top 10 --names vocabulary.txt";
+  The settings of a model, and its ten heaviest features by name:
+    slackwater inspect model.safetensors --top 10 --names vocabulary.txt
+  The contents of the newest checkpoint in a folder:
+    slackwater inspect checkpoints/";
 
 #[derive(Subcommand)]
 enum Command {
-    /// Learn a model from files: logistic, linear, softmax, a factorisation machine (fm) or a
-    /// perceptron (mlp).
+    /// Train a model on files: logistic, linear, softmax, a factorisation machine (fm) or a
+    /// multi-layer perceptron (mlp).
     #[command(after_help = TRAIN_EXAMPLES)]
     Train(train::InProcess),
-    /// Say what a model predicts for the rows of files.
+    /// Predict the rows of files with a model.
     #[command(after_help = PREDICT_EXAMPLES)]
     Predict(predict::PredictOptions),
-    /// Show how a model was learnt and which features weigh most.
+    /// Show a model's settings and heaviest features, or the contents of a checkpoint.
     #[command(after_help = INSPECT_EXAMPLES)]
     Inspect(inspect::InspectOptions),
-    /// Train a model twice, in lock-step and with slack, while workers are slowed at random, and
+    /// Train a model twice while workers are slowed at random, in lock-step and with slack, and
     /// show what slack gains.
     #[command(after_help = DEMO_EXAMPLES)]
     Demo(demo::DemoOptions),
-    /// Be one or more servers of a run, and its coordinator if so told.
+    /// Run one or more servers in this process, and with --coordinate the coordinator too.
     #[command(after_help = SERVER_EXAMPLES)]
     Server(process::ServerOptions),
-    /// Coordinate a run, alone or as one of several of which one leads.
+    /// Run a coordinator in this process, alone or as one of several of which one leads.
     #[command(after_help = COORDINATOR_EXAMPLES)]
     Coordinator(coordinator::CoordinatorOptions),
-    /// Be a worker of a run.
+    /// Run one worker in this process.
     #[command(after_help = WORKER_EXAMPLES)]
     Worker(process::WorkerOptions),
-    /// Start a whole run on this host, each server and worker a process of its own.
+    /// Start a whole run on this host, with a process for each server and worker.
     #[command(after_help = LAUNCH_EXAMPLES)]
     Launch(launch::LaunchOptions),
-    /// Show how a run stands: who is there, who holds what, who is slow or waited for, and when
-    /// somebody counts as lost.
+    /// Show the state of a run: its nodes, which server holds which shards, slow workers, and
+    /// time-outs.
     #[command(after_help = STATUS_EXAMPLES)]
     Status(status::StatusOptions),
     /// Print the rows of a table as they change, while the run goes on.
     #[command(after_help = TAIL_EXAMPLES)]
     Tail(tail::TailOptions),
-    /// Feed recordings back, and say of each whether the same was said again.
+    /// Replay recordings, and check that each node sends the same bytes again.
     #[command(after_help = REPLAY_EXAMPLES)]
     Replay(replay::ReplayOptions),
-    /// Measure this machine, and Slackwater against it.
+    /// Benchmark this machine, and Slackwater beside it.
     #[command(subcommand)]
     Bench(bench::Bench),
-    /// The other process of a benchmark; started by `bench`, never by hand.
+    /// The second process of a benchmark. `bench` starts it; do not start it by hand.
     #[command(subcommand, hide = true)]
     BenchPeer(bench::BenchPeer),
 }
@@ -203,16 +206,17 @@ enum Command {
 fn main() -> ExitCode {
     match run(Arguments::parse()) {
         Ok(()) => ExitCode::SUCCESS,
-        // Whoever reads has heard enough, as `head` has.
+        // The reader of the output has closed it, as `head` does.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");
-            if is_given_up(&error) { ExitCode::from(EXPELLED_STATUS) } else { ExitCode::FAILURE }
+            if is_expelled(&error) { ExitCode::from(EXPELLED_STATUS) } else { ExitCode::FAILURE }
         }
     }
 }
 
-fn is_given_up(error: &anyhow::Error) -> bool {
+/// Whether the run has expelled this process, so that `launch` replaces it.
+fn is_expelled(error: &anyhow::Error) -> bool {
     let given_up = |error: &slackwater::Error| matches!(error, slackwater::Error::Run(NodeError::GivenUp { .. }));
     match error.downcast_ref() {
         Some(TrainError::Cluster(error)) => given_up(error),
@@ -227,7 +231,7 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 
 fn run(Arguments { log_json, command }: Arguments) -> anyhow::Result<()> {
     let log_form = if log_json { logs::Form::Json } else { logs::Form::Text };
-    // A process that others depend on says what it does; elsewhere only trouble is worth a line.
+    // A process that others depend on logs what it does; the other commands log warnings only.
     let default = if matches!(command, Command::Server(_) | Command::Worker(_) | Command::Coordinator(_)) {
         "info"
     } else {

@@ -1,5 +1,5 @@
-//! `predict`: what a model says of the rows of some files, and how well it does where they have
-//! labels.
+//! `predict`: predicts the rows of files with a model, and says how good the predictions are where
+//! the rows have labels.
 
 use crate::train::{self, Settings};
 use anyhow::{Context, bail};
@@ -15,22 +15,20 @@ use std::path::PathBuf;
 /// The settings of `predict`.
 #[derive(clap::Args)]
 pub(crate) struct PredictOptions {
-    /// The model, as `train` wrote it.
+    /// The model that `train` wrote.
     #[arg(long, value_name = "MODEL")]
     model: PathBuf,
-    /// Files to predict the rows of, or patterns of files, read as those were that the model was
-    /// learnt from.
+    /// Files to predict, or patterns of files, in the format of the training data.
     #[arg(long, value_name = "FILE", required = true, num_args = 1..)]
     data: Vec<String>,
-    /// Where to write a prediction a line: a probability, a number, or for softmax a class and its
-    /// probability. By default on standard output.
+    /// Write the predictions to this file, one a line: a probability, a number, or for softmax and
+    /// mlp a class and its probability. The default is standard output.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// The rows have no labels, whatever stands in their place. By default the first row decides.
+    /// Read the rows as rows without labels. By default, the first row decides.
     #[arg(long)]
     no_labels: bool,
-    /// Print the figures as JSON on standard output; predictions are then written only where --out
-    /// says.
+    /// Print the figures as JSON on standard output. Predictions are then written only with --out.
     #[arg(long)]
     json: bool,
 }
@@ -56,7 +54,8 @@ pub(crate) fn run(options: &PredictOptions) -> anyhow::Result<()> {
     let task = method.task();
     let first_class = settings.count("first-class").unwrap_or(0);
     let mut fit = Fit::new(task);
-    let (mut rows, mut predictions) = (0u64, Vec::new());
+    let mut rows = 0u64;
+    let mut predictions = Vec::new();
     let mut batches = reader.batches()?;
     for batch in &mut batches {
         let batch = batch?;
@@ -88,7 +87,7 @@ pub(crate) fn run(options: &PredictOptions) -> anyhow::Result<()> {
         let figures = quality.as_ref().map_or("no labels, so no figures".to_owned(), train::quality_line);
         let skipped = if bad_rows > 0 { format!(", {bad_rows} malformed lines skipped") } else { String::new() };
         let line = format!("{rows} rows{skipped}: {figures}");
-        // Where predictions stand on standard output, nothing else does.
+        // Standard output holds the predictions alone.
         match options.out {
             Some(_) => writeln!(std::io::stdout(), "{line}")?,
             None => eprintln!("{line}"),
@@ -123,12 +122,11 @@ fn open(settings: &Settings, options: &PredictOptions) -> anyhow::Result<(DataRe
     let with = train::open_alike(settings, &options.data, labels);
     match with.and_then(|reader| Ok(first_row(&reader).map(|_| reader)?)) {
         Ok(reader) => Ok((reader, true)),
-        // There is no such column: whatever else is wrong, there are no labels.
+        // The file has no label column: read it without labels.
         Err(error) if matches!(error.downcast_ref(), Some(DataError::Columns { .. })) => Ok((without()?, false)),
-        // A label that is there and wrong is to be mended, or passed over on purpose.
-        Err(error) if has_bad_label(&error) => bail!("{error:#}; if the rows have no labels, say --no-labels"),
-        // If it does not help to look past the label, what was wrong at first is what is to be
-        // mended.
+        // The user corrects a wrong label, or ignores labels on purpose.
+        Err(error) if has_bad_label(&error) => bail!("{error:#}; if the rows have no labels, give --no-labels"),
+        // If the row cannot be read without a label either, report the first error.
         Err(error) => match without() {
             Ok(reader) if first_row(&reader).is_ok() => Ok((reader, false)),
             _ => Err(error),
@@ -136,8 +134,8 @@ fn open(settings: &Settings, options: &PredictOptions) -> anyhow::Result<(DataRe
     }
 }
 
-/// Whether what is wrong is a label, rather than that there is none: then a feature stands in its
-/// place, or nothing.
+/// Whether the error is about a wrong label. If nothing or a feature stands in the label's place,
+/// there is no label.
 fn has_bad_label(error: &anyhow::Error) -> bool {
     match error.downcast_ref() {
         Some(DataError::Malformed { fault, .. }) => {

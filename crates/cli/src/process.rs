@@ -1,4 +1,4 @@
-//! `server` and `worker`: one process of a run, which joins at the address of its coordinator.
+//! `server` and `worker`: one process of a run, which joins at its coordinator's address.
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -17,60 +17,59 @@ use slackwater::{Connect, RunSize, Serve, Session};
 
 use crate::{checkpoints, demo, leaving, train};
 
-/// How a process finds the others, and how long it waits for them.
+/// The settings of how a process joins a run.
 #[derive(clap::Args)]
 pub(crate) struct JoinOptions {
-    /// The address of the coordinator, the same for every process of the run. Where there are
-    /// several coordinators (see `slackwater coordinator --help`), the addresses of all of them,
-    /// with commas between. The process with --coordinate may be given --listen instead.
+    /// The coordinator's address, the same for every process of the run. If there are several
+    /// coordinators (see `slackwater coordinator --help`), list all addresses with commas between
+    /// them. A process with --coordinate may have --listen instead.
     #[arg(long = "coordinator", value_name = "HOST:PORT", required_unless_present = "listen")]
     coordinator_address: Option<String>,
-    /// The number this process takes among its kind, from 0, where that matters. Give one to every
-    /// process, or to none.
+    /// The number that this server or worker takes, from 0. Give numbers to all processes of the
+    /// run, or to none.
     #[arg(long, value_name = "NUMBER")]
     place: Option<u32>,
-    /// Where this process listens for the others: ADDRESS:PORT. By default at any free port: of the
-    /// loopback address if the coordinator is there, else of every address. Several servers take
-    /// this port and those after it. With --coordinate and without --coordinator: where the
-    /// coordinator listens, HOST:PORT, or 0.0.0.0:PORT or [::]:PORT for every address of its host.
+    /// The ADDRESS:PORT where this process listens. The default is any free port: of the loopback
+    /// address if the coordinator is there, else of every address. With --threads, the servers use
+    /// this port and the following ones. With --coordinate and without --coordinator, this is
+    /// where the coordinator listens: HOST:PORT, or 0.0.0.0:PORT or [::]:PORT for every address.
     #[arg(long, value_name = "HOST:PORT")]
     listen: Option<String>,
-    /// How the others reach this process, if not by the address by which it reaches the
-    /// coordinator. The port is needed only where it differs from the one listened at.
+    /// The address by which the other processes reach this one. The default is the address by
+    /// which it reaches the coordinator. Give the port only if it differs from that of --listen.
     #[arg(long, value_name = "HOST[:PORT]")]
     advertise: Option<String>,
-    /// How this process talks to those of its own host: through shared memory wherever both ends
-    /// can, or over TCP as to any other.
+    /// How this process talks to processes of its own host: through shared memory where both
+    /// support it, or over TCP.
     #[arg(long, value_name = "WAY", default_value = "shared-memory", value_parser = same_host_parser())]
     same_host: SameHost,
-    /// Record everything that this process is told and says, in files of this folder that
-    /// `slackwater replay` feeds back.
+    /// Record all inputs and messages of this process into this folder, for `slackwater replay`.
     #[arg(long, value_name = "FOLDER")]
     record: Option<PathBuf>,
     #[command(flatten)]
     limits: Limits,
 }
 
-/// Reads how processes of one host talk.
+/// Parses --same-host.
 pub(crate) fn same_host_parser() -> impl TypedValueParser<Value = SameHost> {
-    PossibleValuesParser::new(SAME_HOST_WORDS).try_map(|word| parse_same_host(&word).ok_or("not a way to talk"))
+    PossibleValuesParser::new(SAME_HOST_WORDS).try_map(|word| parse_same_host(&word).ok_or("not a transport"))
 }
 
-/// How long is waited before something counts as gone wrong.
+/// Time limits of a process in a run.
 #[derive(Clone, clap::Args)]
 pub(crate) struct Limits {
-    /// How many seconds to wait for everybody to join before giving up.
+    /// How many seconds to wait until all processes have joined, before this one fails.
     #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = value_parser!(u64).range(1..=1_000_000))]
     pub(crate) join_limit: u64,
-    /// A process that is silent for this many seconds is lost, and the run with it; or done
-    /// without, where processes come and go. Every other time-out follows from this and from what
-    /// is measured: `slackwater status` shows them.
+    /// A process that is silent for this many seconds counts as lost. A static run then ends; an
+    /// elastic run goes on without it. All other time-outs follow from this one and from
+    /// measurements; `slackwater status` shows them.
     #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = value_parser!(u64).range(1..=1_000_000))]
     pub(crate) failure_timeout: u64,
 }
 
 impl JoinOptions {
-    /// The coordinator's address; of the process that coordinates, where it listens does as well.
+    /// The coordinator's address. A process that coordinates may give it as --listen.
     fn coordinator_address(&self, coordinates: bool) -> anyhow::Result<&str> {
         let own = self.listen.as_deref().filter(|_| coordinates);
         self.coordinator_address.as_deref().or(own).context(
@@ -107,51 +106,50 @@ impl JoinOptions {
 pub(crate) struct ServerOptions {
     #[command(flatten)]
     join: JoinOptions,
-    /// How many servers this process is: each is a thread that holds its share of every table. 0,
-    /// with --coordinate, is the coordinator alone.
+    /// How many servers run in this process, each a thread that holds its share of every table. 0
+    /// with --coordinate runs the coordinator alone.
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = value_parser!(u32).range(0..=1024))]
     threads: u32,
-    /// Be the coordinator too, at the coordinator's address. One process of a run does that.
+    /// Run the coordinator in this process too. Exactly one process of a run does that.
     #[arg(long, requires_all = ["servers", "workers"])]
     coordinate: bool,
-    /// How many servers the run has, those of this and of all other processes together.
+    /// How many servers the run has, in all processes together.
     #[arg(long, value_name = "COUNT", requires = "coordinate", value_parser = value_parser!(u32).range(1..))]
     servers: Option<u32>,
     /// How many workers the run has.
     #[arg(long, value_name = "COUNT", requires = "coordinate", value_parser = value_parser!(u32).range(1..))]
     workers: Option<u32>,
-    /// Let nodes come and go: how many servers hold each shard of every table. With 2 or more, the
-    /// run goes on without servers that are lost, and other servers are backfilled with their
-    /// shards. Servers that are started later join the run.
+    /// Make the run elastic, with this many replicas of each shard. Nodes may join and leave the
+    /// run. With 2 or more, the run survives the loss of a server: other servers are backfilled
+    /// with its shards.
     #[arg(long, value_name = "COUNT", requires = "coordinate", value_parser = value_parser!(u32).range(1..=16))]
     replicas: Option<u32>,
-    /// How many shards each table is cut into, for each server that the run begins with. A shard is
-    /// the unit that can be moved.
+    /// How many shards each table has per initial server. Shards are what moves between servers.
     #[arg(long, value_name = "COUNT", requires = "replicas", default_value_t = 8, value_parser = value_parser!(u32).range(1..=1024))]
     shards_per_server: u32,
-    /// Serve metrics of the servers here, at this port + the --place of the first; port 0 is any
-    /// free one.
+    /// Serve metrics of this process's servers at this port + --place. Port 0 is any free port.
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<String>,
     #[command(flatten)]
     checkpoints: checkpoints::CheckpointOptions,
 }
 
-/// The command `server`: serves until the run ends, or until it is told to leave and others hold
-/// what it held.
+/// The command `server`: serves until the run ends, or until it was told to leave and has handed
+/// over its shards.
 pub(crate) fn run_server(options: &ServerOptions) -> anyhow::Result<()> {
     let coordinated = match (options.servers, options.workers) {
         (Some(servers), Some(workers)) if servers < options.threads => {
             let threads = options.threads;
             bail!(
-                "a run of {servers} servers and {workers} workers has no room for the {threads} servers of this process"
+                "a run of {servers} servers and {workers} workers has no room for the {threads} servers of this \
+                 process: give --servers at least {threads}, or fewer --threads"
             );
         }
         (Some(servers), Some(workers)) => Some(RunSize { servers, workers }),
         _ => None,
     };
     if options.threads == 0 && coordinated.is_none() {
-        bail!("this process would be nothing: give --threads at least 1, or --coordinate");
+        bail!("this process would have nothing to run: give --threads at least 1, or --coordinate");
     }
     let join = &options.join;
     let step = join.place.unwrap_or(0);
@@ -163,12 +161,14 @@ pub(crate) fn run_server(options: &ServerOptions) -> anyhow::Result<()> {
     };
     if options.threads > 1 && options.replicas.is_some_and(|replicas| replicas > 1) {
         tracing::warn!(
-            "servers of one process die together, and may hold each other's replicas: start them as processes of their own"
+            "servers of one process are lost together, and may hold replicas of the same shard: start each server \
+             as a process of its own"
         );
     }
-    let (checkpoints, resume) = (options.checkpoints.settings(), options.checkpoints.resumed()?);
+    let checkpoints = options.checkpoints.settings();
+    let resume = options.checkpoints.resumed()?;
     if coordinated.is_none() && (checkpoints.is_some() || resume.is_some()) {
-        bail!("checkpoints are the coordinator's to make and to resume: say so to the process with --coordinate");
+        bail!("--checkpoint and --resume belong to the coordinator: give them to the process with --coordinate");
     }
     let serve = Serve {
         threads: options.threads,
@@ -189,13 +189,14 @@ pub(crate) fn run_server(options: &ServerOptions) -> anyhow::Result<()> {
         Err(error) => return leaving::left_early(error),
     };
     for report in reports {
-        let (node, traffic) = (report.node, report.traffic);
+        let node = report.node;
+        let traffic = report.traffic;
         tracing::info!(%node, received_bytes = traffic.bytes_in, sent_bytes = traffic.bytes_out, "finished");
     }
     Ok(())
 }
 
-/// Shows how servers are doing.
+/// A callback that writes the reports of servers into metrics.
 fn into_metrics(metrics: Metrics) -> ReportCallback {
     let cost = |meter: &Meter, nanoseconds: Option<f64>| CodecCost {
         ratio: meter.ratio(),
@@ -205,7 +206,8 @@ fn into_metrics(metrics: Metrics) -> ReportCallback {
     Arc::new(move |report: &ServerReport| {
         let ServerReport { counts, traffic, .. } = report;
         let NodeId::Server(number) = report.node else { return };
-        let (up, down) = (&counts.upward, &counts.downward);
+        let up = &counts.upward;
+        let down = &counts.downward;
         let state = ServerState {
             bytes_sent: traffic.bytes_out,
             bytes_received: traffic.bytes_in,
@@ -225,16 +227,16 @@ fn into_metrics(metrics: Metrics) -> ReportCallback {
 pub(crate) struct WorkerOptions {
     #[command(flatten)]
     join: JoinOptions,
-    /// The job that this worker is for: a run of another job turns it away.
+    /// The name of the job. The coordinator turns the worker away if the run has another job.
     #[arg(long, value_name = "NAME")]
     job: Option<String>,
-    /// The program to run and its settings: `-- train [SETTINGS]` or `-- demo [SETTINGS]`;
-    /// `-- train --help` lists them.
+    /// The program to run and its settings: `-- train [SETTINGS]` or `-- demo [SETTINGS]`.
+    /// `-- train --help` lists the settings.
     #[arg(last = true, required = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
 }
 
-/// The command `worker`: joins the run, and works until the program is done.
+/// The command `worker`: joins the run, and runs the program to its end.
 pub(crate) fn run_worker(options: &WorkerOptions) -> anyhow::Result<()> {
     let program = Program::parse(&options.program);
     let coordinator_address = options.join.coordinator_address(false)?;
@@ -260,27 +262,27 @@ pub(crate) fn run_worker(options: &WorkerOptions) -> anyhow::Result<()> {
     worked.or_else(leaving::left_early)
 }
 
-/// Says what becomes of the data in a run that goes on from a checkpoint.
+/// Logs that the run resumes from a checkpoint, and which rows it learns from again.
 fn say_resumed(clock: u64, leased: bool) {
-    const ROWS: &str = "the run goes on from a checkpoint: weights and what updaters know are as they were";
+    const RESUMED: &str = "the run resumes from a checkpoint, with weights and updater state as they were";
     if leased {
-        tracing::info!(clock, "{ROWS}. What was learnt from by then is not learnt from again; the rest is");
+        tracing::info!(clock, "{RESUMED}. It learns only from the rows that were not learnt from before");
     } else {
         tracing::warn!(
             clock,
-            "{ROWS}. The data is shared out by rank, so nobody knows what was learnt from by then: every epoch begins again, and rows count \
-             again. Only runs with --replicas go on where they were, and those not by proximal steps"
+            "{RESUMED}. Each worker has a fixed share of the data, without a record of which rows it has learnt \
+             from: every epoch begins again, and rows count again. To resume within an epoch, run with --replicas \
+             and without --updater=proximal"
         );
     }
 }
 
-/// Turns a worker away that came to a run under way, for a program that goes with the workers that
-/// it begins with.
+/// Turns away a worker that joined late, for a program that needs all its workers from the start.
 pub(crate) fn in_time(session: Session, program: &str) -> anyhow::Result<Session> {
     if session.joined_late() {
-        // It leaves at once: what the others do is not touched.
+        // Close the session at once, so that the other workers do not wait for this one.
         session.close()?;
-        bail!("the run was under way, and {program} goes with the workers that it begins with; start a new run");
+        bail!("the run has begun, and {program} takes no workers that join late; start a new run");
     }
     Ok(session)
 }
@@ -288,17 +290,18 @@ pub(crate) fn in_time(session: Session, program: &str) -> anyhow::Result<Session
 /// A learning program that a worker can run.
 #[derive(Subcommand)]
 pub(crate) enum Program {
-    /// Train a model twice, in lock-step and with slack, while workers are slowed at random, and
+    /// Train a model twice while workers are slowed at random, in lock-step and with slack, and
     /// show what slack gains.
     ///
-    /// How many servers and workers there are is the run's to say. Worker 0 prints the result and
-    /// writes the picture.
+    /// The run sets the numbers of servers and workers. Worker 0 prints the result and draws the
+    /// chart.
     Demo(demo::Training),
-    /// Learn a model from files: logistic, linear, softmax or a factorisation machine.
+    /// Train a model on files: logistic, linear, softmax, a factorisation machine (fm) or a
+    /// multi-layer perceptron (mlp).
     ///
-    /// How many servers and workers there are is the run's to say, and each worker reads its part
-    /// of the files. Worker 0 prints the result and writes the model; in a run that workers come to
-    /// and go from, the first of those that are there at the end.
+    /// The run sets the numbers of servers and workers. Each worker reads its part of the files.
+    /// Worker 0 prints the result and writes the model. In an elastic run, one of the workers that
+    /// are there at the end does.
     Train(train::InRun),
 }
 
@@ -315,19 +318,17 @@ struct ProgramLine {
 }
 
 impl Program {
-    /// Whether its workers, interrupted once, come to an end by themselves and have something to
-    /// show for it.
+    /// Whether its workers, interrupted once, end by themselves and write their result.
     pub(crate) fn heeds_interrupts(&self) -> bool {
         matches!(self, Self::Train(_))
     }
 
-    /// Whether it leases its data in a run that workers come to and go from, rather than share it
-    /// out by rank.
+    /// Whether it leases its data in an elastic run, rather than share it out by rank.
     fn leases_data(&self) -> bool {
         matches!(self, Self::Demo(_)) || self.takes_late_workers()
     }
 
-    /// Whether it takes workers that come later.
+    /// Whether it takes workers that join late.
     pub(crate) fn takes_late_workers(&self) -> bool {
         match self {
             Self::Demo(_) => false,
@@ -335,7 +336,7 @@ impl Program {
         }
     }
 
-    /// Understands what follows `--`; if it cannot, says why and ends this process.
+    /// Parses the words after `--`. On a mistake, prints it and ends this process.
     pub(crate) fn parse(words: &[OsString]) -> Self {
         ProgramLine::parse_from(words).program
     }
@@ -352,7 +353,7 @@ mod tests {
         join: JoinOptions,
     }
 
-    /// The coordinator's address and where this process listens, or what is wrong.
+    /// The coordinator's address and where this process listens, or the error.
     fn found(words: &str, coordinates: bool) -> Result<(String, Option<String>), String> {
         let line = Line::try_parse_from(words.split_whitespace()).map_err(|error| error.to_string())?;
         let connect = line.join.connect(coordinates, "", LeaveSignal::default()).map_err(|error| error.to_string())?;
@@ -360,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn a_coordinating_process_may_be_told_only_where_to_listen() {
+    fn a_coordinating_process_needs_only_an_address_to_listen_at() {
         let at = |coordinator: &str, listen: Option<&str>| Ok((coordinator.to_owned(), listen.map(str::to_owned)));
         assert_eq!(found("--listen head:7000", true), at("head:7000", None));
         assert_eq!(found("--coordinator head:7000", true), at("head:7000", None));

@@ -1,4 +1,4 @@
-//! `replay`: feeds recordings back to fresh machines and says whether they say the same.
+//! `replay`: feeds recorded inputs to fresh machines, and checks that they send the same bytes.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 use slackwater::recording::{Replayed, replay_file};
 use slackwater::updaters::Updaters;
 
-/// How the name of a recording ends.
+/// The extension of a recording's file name.
 const EXTENSION: &str = "recording";
 
 /// The settings of `replay`.
@@ -16,12 +16,13 @@ pub(crate) struct ReplayOptions {
     /// Recordings, or folders of recordings.
     #[arg(required = true, value_name = "FILE|FOLDER")]
     files: Vec<PathBuf>,
-    /// Print a JSON object a line, rather than words.
+    /// Print a JSON object for each recording, rather than text.
     #[arg(long)]
     json: bool,
 }
 
-/// The command `replay`: fails if anything differs or cannot be read, after saying so of each.
+/// The command `replay`: prints the result of each recording, and fails if any differs or cannot be
+/// read.
 pub(crate) fn run(options: &ReplayOptions) -> anyhow::Result<()> {
     let mut files = Vec::new();
     for file in &options.files {
@@ -35,7 +36,9 @@ pub(crate) fn run(options: &ReplayOptions) -> anyhow::Result<()> {
             files.push(file.clone());
         }
     }
-    let (mut differing, mut unread, mut out) = (0, 0, std::io::stdout().lock());
+    let mut differing = 0;
+    let mut unread = 0;
+    let mut out = std::io::stdout().lock();
     for file in &files {
         let outcome = replay_file(file, &Updaters::builtin()).map_err(|error| error.to_string());
         match &outcome {
@@ -59,10 +62,10 @@ pub(crate) fn run(options: &ReplayOptions) -> anyhow::Result<()> {
     let all = files.len();
     match (differing, unread) {
         (0, 0) => Ok(()),
-        (0, _) => bail!("{unread} of {all} recordings could not be fed back"),
+        (0, _) => bail!("{unread} of {all} recordings could not be replayed"),
         (_, 0) => bail!("{differing} of {all} recordings did not give the same bytes again"),
         _ => bail!(
-            "{differing} of {all} recordings did not give the same bytes again, and {unread} could not be fed back"
+            "{differing} of {all} recordings did not give the same bytes again, and {unread} could not be replayed"
         ),
     }
 }
@@ -77,7 +80,7 @@ fn in_words(replayed: Replayed) -> String {
     format!("{inputs} inputs, {frames} frames, {verdict}{extent}")
 }
 
-/// The recordings in a folder, by name.
+/// The recordings in a folder, sorted by name.
 fn recordings_in(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let read = || format!("cannot read the folder {}", folder.display());
     let mut found = Vec::new();
@@ -91,7 +94,7 @@ fn recordings_in(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Refuses a folder that holds recordings already, before any process of a run is started.
+/// Refuses a folder that holds recordings already. Call it before any process of a run starts.
 pub(crate) fn check_folder(folder: &Path) -> anyhow::Result<()> {
     if folder.is_dir()
         && let Some(found) = recordings_in(folder)?.first()

@@ -1,4 +1,4 @@
-//! `status`: how a run stands, from its coordinator.
+//! `status`: prints the state of a run, which its coordinator reports.
 
 use std::io::{self, Write as _};
 use std::time::Duration;
@@ -45,7 +45,7 @@ fn slowest(status: &Status) -> Option<u64> {
     takes_part.filter(|member| matches!(member.node, NodeId::Worker(_))).map(|member| member.clock.0).min()
 }
 
-/// Bytes that a server holds, by what those say who answer for its shards.
+/// How many bytes a server holds, by the reports of the heads of its shards.
 fn bytes_of(status: &Status, node: NodeId) -> Option<u64> {
     let NodeId::Server(index) = node else { return None };
     let shards = status.members.iter().flat_map(|member| &member.report.shards);
@@ -55,7 +55,7 @@ fn bytes_of(status: &Status, node: NodeId) -> Option<u64> {
     Some(held.map(|(_, bytes)| bytes).sum())
 }
 
-/// In whole milliseconds, or finer where that would be none.
+/// A time for people: in seconds, whole milliseconds, or hundredths of a millisecond.
 fn in_words(span: Span) -> String {
     let millis = span.as_secs_f64() * 1e3;
     match millis {
@@ -76,7 +76,7 @@ fn timeout(timeout: &Timeout) -> String {
     format!("{what}: after {}: {why}{from}", in_words(*value))
 }
 
-/// A line about somebody who takes part.
+/// The line about a member that is present.
 fn member(status: &Status, member: &MemberStatus) -> String {
     let mut words = format!(" heard {:.1} s ago", member.silent.as_secs_f64());
     let mut say = |more: String| words.push_str(&more);

@@ -12,7 +12,7 @@ use slackwater::monitor::status;
 use slackwater::policy::NumberType;
 use slackwater::table::{Clock, TargetNumber};
 
-/// How long one call waits for changes.
+/// How long one call of the feed waits for changes.
 const TURN: Duration = Duration::from_secs(1);
 
 /// The settings of `tail`.
@@ -23,20 +23,20 @@ pub(crate) struct TailOptions {
     /// The address of the coordinator.
     #[arg(long = "coordinator", value_name = "HOST:PORT")]
     coordinator_address: String,
-    /// Print all rows first, and then what changes.
+    /// Print all rows first, and then each change.
     #[arg(long)]
     rows: bool,
-    /// Print what has changed since the run came to this clock. Servers remember that while a
-    /// reader follows the table, and for a minute after that.
+    /// Print the changes since this clock. Servers remember changes while a reader follows the
+    /// table, and for a minute after that.
     #[arg(long, value_name = "CLOCK", conflicts_with = "rows")]
     from_clock: Option<u64>,
-    /// End after this many rows.
+    /// Exit after this many rows.
     #[arg(long, value_name = "ROWS")]
     count: Option<u64>,
     /// How many seconds to wait for an answer.
     #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3600))]
     limit: u64,
-    /// Print a JSON object for each row.
+    /// Print a JSON object for each row, rather than text.
     #[arg(long)]
     json: bool,
 }
@@ -75,13 +75,13 @@ fn tail<T: TargetNumber + Display + Into<Value>>(connect: &Connect, options: &Ta
     Ok(())
 }
 
-/// A line for each row.
+/// The lines to print for some changes.
 fn lines<T: TargetNumber + Display + Into<Value>>(changes: &Changes<T>, as_json: bool) -> Vec<String> {
     let Changes { clock: Clock(clock), shard, .. } = *changes;
     let width = changes.values.len().checked_div(changes.ids.len()).unwrap_or(1).max(1);
     let start = changes.starts_over.then(|| match as_json {
         true => json!({ "clock": clock, "shard": shard, "starts_over": true }).to_string(),
-        false => format!("clock {clock}: shard {shard} starts over: forget its rows; all that exist follow"),
+        false => format!("clock {clock}: shard {shard} starts over: drop its rows; all its rows follow"),
     });
     let rows = changes.ids.iter().zip(changes.values.chunks_exact(width)).map(|(id, row)| match as_json {
         true => {

@@ -1,5 +1,5 @@
-//! What all workers of a run measured together, and the table of who waited for whom: for every
-//! program's report.
+//! The figures of all workers of a run added up, and the table of which worker waited for which.
+//! Reports of `train` and `demo` use them.
 
 use std::fmt;
 
@@ -7,23 +7,25 @@ use crate::figures::Figures;
 
 /// The figures of all workers of a run together.
 pub(crate) struct Totals {
-    /// Until the last worker had finished.
+    /// Seconds until the last worker finished.
     pub(crate) seconds: f64,
-    /// Time that workers neither waited for each other, at barriers or elsewhere, nor for the
-    /// network, added up.
+    /// Seconds that all workers together did not wait: neither for each other, nor at barriers, nor
+    /// for the network.
     pub(crate) own_seconds: f64,
-    /// Shares of all workers' time.
+    /// The share of all workers' time that they waited for each other.
     pub(crate) waiting: f64,
+    /// The share of all workers' time that they waited for the network.
     pub(crate) network: f64,
+    /// The share of all workers' time that they waited at barriers.
     pub(crate) barrier: f64,
-    /// Reads by how many clocks behind they were.
+    /// How many reads had each staleness, in clocks.
     pub(crate) staleness: Vec<f64>,
     pub(crate) bytes_sent: f64,
     pub(crate) bytes_received: f64,
 }
 
 impl Totals {
-    /// Adds up what each worker measured.
+    /// Adds up the figures of all workers.
     pub(crate) fn of(workers: &[Figures]) -> Self {
         let sum = |figure: &dyn Fn(&Figures) -> f64| workers.iter().map(figure).sum::<f64>();
         let seconds = workers.iter().map(|worker| worker.seconds).fold(0.0, f64::max);
@@ -44,13 +46,13 @@ impl Totals {
         }
     }
 
-    /// How many clocks behind a read was.
+    /// The mean staleness of a read, in clocks.
     pub(crate) fn staleness_mean(&self) -> f64 {
         let clocks = (0u32..).zip(&self.staleness).map(|(clocks, reads)| f64::from(clocks) * reads).sum::<f64>();
         clocks / self.staleness.iter().sum::<f64>()
     }
 
-    /// The share of reads at each staleness that occurred, as whole per cents.
+    /// The share of reads at each staleness, as whole per cents with slashes between them.
     pub(crate) fn staleness_shares(&self) -> String {
         let all: f64 = self.staleness.iter().sum();
         let seen = self.staleness.iter().rposition(|reads| *reads > 0.0).map_or(0, |last| last + 1);
@@ -59,7 +61,7 @@ impl Totals {
     }
 }
 
-/// Bytes in the unit that leaves a few digits.
+/// A number of bytes for people, in bytes, kB, MB or GB.
 pub(crate) fn bytes_in_words(bytes: f64) -> String {
     match bytes {
         ..1e4 => format!("{bytes:.0} bytes"),
@@ -69,7 +71,7 @@ pub(crate) fn bytes_in_words(bytes: f64) -> String {
     }
 }
 
-/// A whole number with its thousands apart.
+/// A whole number with commas between its thousands.
 pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let groups: Vec<&str> =
@@ -84,7 +86,7 @@ pub(crate) struct Waiting<'a> {
     pub(crate) ranks: &'a Ranks,
 }
 
-/// The ranks of those whose figures are there, and of those whom they waited for, in the order of
+/// The ranks of the workers with figures, and of the workers that they waited for, in the order of
 /// the figures.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ranks {
@@ -93,7 +95,7 @@ pub(crate) struct Ranks {
 }
 
 impl Ranks {
-    /// Of a run that keeps the workers that it began with.
+    /// The ranks of a static run.
     pub(crate) fn first(workers: u32) -> Self {
         Self { workers: (0..workers).collect(), waited_for: (0..workers).collect() }
     }
@@ -119,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_keep_a_few_digits_however_many_they_are() {
+    fn bytes_in_words_keeps_a_few_digits() {
         let cases =
             [(0.0, "0 bytes"), (812.0, "812 bytes"), (41_234.0, "41.2 kB"), (3.21e8, "321.0 MB"), (2.5e10, "25.0 GB")];
         for (bytes, words) in cases {
@@ -128,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_stands_at_a_barrier_is_not_at_work() {
+    fn own_seconds_leave_out_waiting_at_barriers() {
         let worker = Figures { seconds: 10.0, network_seconds: 1.0, barrier_seconds: 4.0, ..Figures::new(2) };
         let totals = Totals::of(&[worker.clone(), Figures { waited_for: vec![2.0, 0.0], ..worker }]);
         assert_eq!((totals.own_seconds, totals.waiting, totals.network, totals.barrier), (8.0, 0.1, 0.1, 0.4));

@@ -1,4 +1,4 @@
-//! `train`: learns a sparse model from files, on threads of one process or on processes anywhere.
+//! `train`: trains a model on files, on threads of one process or as a worker of a run.
 
 mod crew;
 mod curve;
@@ -53,7 +53,9 @@ pub(crate) fn run(InProcess(given): &InProcess) -> anyhow::Result<()> {
     let Some(job) = prepare(given, None)? else { return Ok(()) };
     let metrics = job.settings.text("metrics").map(|address| serve_metrics(address, 0)).transpose()?;
     let interrupt = Interrupt::listen()?;
-    let (job, interrupt, metrics) = (&job, &interrupt, metrics.as_ref().map(|(metrics, _)| metrics));
+    let job = &job;
+    let interrupt = &interrupt;
+    let metrics = metrics.as_ref().map(|(metrics, _)| metrics);
     let learnt = AtomicU64::new(0);
     let sessions = match job.settings.text("record").map(Path::new) {
         Some(folder) => {
@@ -68,20 +70,20 @@ pub(crate) fn run(InProcess(given): &InProcess) -> anyhow::Result<()> {
         let joined = threads.into_iter().map(|thread| thread.join());
         joined.map(|result| result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
     });
-    // The worker that says why comes before those that only know that another one does.
+    // Report the worker that failed by itself, rather than those that failed because of it.
     let mut failures: Vec<anyhow::Error> = worked.into_iter().filter_map(Result::err).collect();
     failures.sort_by_key(is_of_another);
     failures.into_iter().next().map_or(Ok(()), Err)
 }
 
-/// One worker in a run of processes: what it is to do is checked before it joins.
+/// One worker in a run of processes. It checks its settings before it joins.
 pub(crate) fn work(given: &Given, join: impl FnOnce() -> anyhow::Result<Session>) -> anyhow::Result<()> {
-    // What stands to be settled by the run is; here it only matters that the rest makes sense.
+    // The run's size is not known yet, so any size serves to check the other settings.
     let Some(job) = prepare(given, Some(RunSize { servers: 1, workers: 1 }))? else { return Ok(()) };
     let interrupt = Interrupt::listen()?;
     let mut session = interrupt.unless_told(join)?;
     if matches!(job.method, Method::Proximal(..)) {
-        session = process::in_time(session, "training by proximal steps, which shares out its data by rank,")?;
+        session = process::in_time(session, "training with --updater=proximal")?;
     }
     let begin = || {
         let job = prepare(given, Some(session.size()))?.context("a job")?;
@@ -93,7 +95,7 @@ pub(crate) fn work(given: &Given, join: impl FnOnce() -> anyhow::Result<Session>
             see_through(session, &job, &interrupt, metrics.as_ref().map(|(metrics, _)| metrics), &AtomicU64::new(0))
         }
         Err(error) => {
-            // One that came later has done nothing yet: the others go on.
+            // A worker that joined late has done nothing yet, so the others go on without it.
             if session.joined_late() {
                 session.close()?;
             } else {
@@ -104,42 +106,42 @@ pub(crate) fn work(given: &Given, join: impl FnOnce() -> anyhow::Result<Session>
     }
 }
 
-/// Whether workers may come to such a training while it is under way. Settings that make no sense
-/// take nobody.
+/// Whether workers may join such a training late. False for wrong settings.
 pub(crate) fn takes_late_workers(given: &Given) -> bool {
     given.settle().is_ok_and(|settings| settings.text("updater") != Some("proximal"))
 }
 
-/// Prints what the settings come to, and where each is from.
+/// Prints every setting's value and where it comes from.
 pub(crate) fn show(given: &Given) -> anyhow::Result<()> {
     Ok(write!(std::io::stdout(), "{}", given.settle()?)?)
 }
 
-/// What is to be done, all checked; nothing if the settings were only to be shown.
+/// The checked job, or `None` after showing the settings if only that was asked for.
 fn prepare(given: &Given, run: Option<RunSize>) -> anyhow::Result<Option<Job>> {
     if given.show {
         return show(given).map(|()| None);
     }
     let settings = given.settle()?;
     if run.is_some() && settings.text("record").is_some() {
-        bail!("`record` is said to `launch`, `server` and `worker` in a run of processes, before the `--`");
+        bail!("in a run of processes, give --record to `launch`, `server` and `worker`, before the `--`");
     }
     let job = Job::new(settings, run)?;
     let inputs = ["data", "test"].map(|name| job.settings.texts(name)).concat();
     let inputs = if inputs.is_empty() { Vec::new() } else { data::files(&inputs)? };
-    let (out, plot) = (job.settings.text("out").map(Path::new), job.settings.text("plot").map(Path::new));
+    let out = job.settings.text("out").map(Path::new);
+    let plot = job.settings.text("plot").map(Path::new);
     check_output("out", out, &inputs)?;
     check_output("plot", plot, &[&inputs[..], &out.map(Path::to_path_buf).into_iter().collect::<Vec<_>>()].concat())?;
     Ok(Some(job))
 }
 
-/// Refuses to write where nothing can be written, or over a file that is needed. Hours later would
-/// be a bad time to find out.
+/// Refuses an output file that cannot be written or would overwrite a needed file, before hours of
+/// training.
 pub(crate) fn check_output(flag: &str, file: Option<&Path>, needed: &[PathBuf]) -> anyhow::Result<()> {
     let Some(file) = file else { return Ok(()) };
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
     if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
-        bail!("--{flag} names a file in {}, and there is no such folder", folder.display());
+        bail!("--{flag} names a file in {}, and there is no such folder: create it first", folder.display());
     }
     if file.is_dir() {
         bail!("--{flag} names {}, which is a folder; name a file in it", file.display());
@@ -154,7 +156,7 @@ pub(crate) fn check_output(flag: &str, file: Option<&Path>, needed: &[PathBuf]) 
     }
 }
 
-/// Whether a failure only says that another worker's is the reason.
+/// Whether a failure is only the consequence of another worker's failure.
 fn is_of_another(failure: &anyhow::Error) -> bool {
     use slackwater::Error;
     use slackwater::cluster::NodeError;
@@ -166,8 +168,7 @@ fn is_of_another(failure: &anyhow::Error) -> bool {
     }
 }
 
-/// One worker's work. If it fails, the others are told why rather than left to think that this one
-/// has finished.
+/// One worker's training, its result, and its end. If it fails, it tells the other workers why.
 fn see_through(
     session: Session,
     job: &Job,
@@ -189,9 +190,10 @@ fn see_through(
     }
 }
 
-/// A worker cannot go on: the others are told why, unless it alone is to blame. One that came later
-/// and does not fit to what the others do has done nothing yet, and one that was told to leave has
-/// left its part to them.
+/// Ends the session of a worker that cannot go on. It aborts the run with the reason, except in two
+/// cases, where the others go on without it:
+/// - It joined late with settings that differ from the others': it has done nothing yet.
+/// - It was told to leave: the others do the rest of its work.
 fn give_up(session: Session, error: anyhow::Error) -> anyhow::Result<()> {
     use slackwater::Error;
     match error.downcast_ref() {
@@ -208,7 +210,7 @@ fn give_up(session: Session, error: anyhow::Error) -> anyhow::Result<()> {
     Err(error)
 }
 
-/// Makes sure that all workers were told to do the same.
+/// Checks that all workers have the same settings, by their hashes in a table.
 fn agree(session: &Session, job: &Job) -> anyhow::Result<()> {
     let spec = TableSpec::dense(".settings", session.size().workers.into(), 1).number(NumberType::I64);
     let table = session.table::<i64>(spec.consistency(Consistency::Unbounded))?;
@@ -220,26 +222,29 @@ fn agree(session: &Session, job: &Job) -> anyhow::Result<()> {
     let all = table.pull(&Keys::run(0..session.size().workers.into()))?.wait()?;
     match all.values().iter().position(|other| *other != all.values()[0]) {
         Some(other) => {
-            bail!("worker {other} was told to do something else than worker 0: give all the same words after `--`")
+            bail!(
+                "worker {other} has other settings than worker 0: give all workers the same program and settings \
+                 after `--`"
+            )
         }
         None => Ok(()),
     }
 }
 
-/// What there is to show for it.
+/// The result of a training: its model and its figures.
 struct Outcome {
     model: Model,
     run: Run,
 }
 
 impl Outcome {
-    /// Refuses what is no model to be kept.
+    /// Refuses a model that was learnt from no rows, or past too many malformed lines.
     fn new(job: &Job, tables: BTreeMap<String, ModelTable>, run: Run) -> anyhow::Result<Self> {
         let Run { account, in_all, stopped, gap, .. } = &run;
         let account = in_all.as_ref().unwrap_or(account);
-        let (allowed, epochs) =
-            (job.settings.count("skip-bad").unwrap_or(0), job.settings.count("epochs").unwrap_or(1));
-        // Each worker minds its own part; what all of them have skipped is known only now.
+        let allowed = job.settings.count("skip-bad").unwrap_or(0);
+        let epochs = job.settings.count("epochs").unwrap_or(1);
+        // Each worker checks its own part; the sum over all workers is known only now.
         if account.bad_rows > allowed as f64 * if gap.is_some() { 1.0 } else { epochs as f64 } {
             bail!(
                 "{} malformed lines were skipped in {epochs} epochs, and --skip-bad allows {allowed} in each; no model is written",
@@ -247,10 +252,7 @@ impl Outcome {
             );
         }
         if account.rows == 0.0 && gap.is_none() && !stopped {
-            bail!(
-                "there are no rows in {}: nothing was learnt, and no model is written",
-                job.settings.texts("data").join(", ")
-            );
+            bail!("there are no rows in {}: no model is written", job.settings.texts("data").join(", "));
         }
         let mut settings = job.settings.kept();
         settings.insert("learnt-rows".to_owned(), account.rows.to_string());
@@ -258,18 +260,19 @@ impl Outcome {
         Ok(Self { model: Model { settings, tables }, run })
     }
 
+    /// Writes the model and prints the report.
     fn give(self, job: &Job) -> anyhow::Result<()> {
         if let Some(out) = job.settings.text("out") {
             self.model.write(Path::new(out))?;
             if self.run.stopped {
-                eprintln!("stopped early: what was learnt so far is written to {out}");
+                eprintln!("stopped early: the model learnt so far is written to {out}");
             }
         }
         Report::new(job, &self.model, self.run)?.give()
     }
 }
 
-/// Serves the metrics of this process, `step` ports after the one given.
+/// Serves the metrics of this process, at the given port + `step`.
 pub(crate) fn serve_metrics(address: &str, step: u32) -> anyhow::Result<(Metrics, Exporter)> {
     let wrong = || format!("--metrics {address}: write address:port, such as 127.0.0.1:9100");
     let addresses: Vec<SocketAddr> = address.to_socket_addrs().with_context(wrong)?.collect();
@@ -283,7 +286,8 @@ pub(crate) fn serve_metrics(address: &str, step: u32) -> anyhow::Result<(Metrics
         Some(address)
     };
     let addresses: Option<Vec<SocketAddr>> = addresses.into_iter().map(stepped).collect();
-    let addresses = addresses.with_context(|| format!("--metrics {address}: there is no port {step} further"))?;
+    let addresses = addresses
+        .with_context(|| format!("--metrics {address}: its port + {step} is past 65535; give a lower port"))?;
     let metrics = Metrics::new();
     let exporter = Exporter::start(&addresses[..], metrics.clone()).with_context(|| {
         format!("cannot serve metrics at {address}{}", if step == 0 { String::new() } else { format!(" + {step}") })
@@ -292,17 +296,17 @@ pub(crate) fn serve_metrics(address: &str, step: u32) -> anyhow::Result<(Metrics
     Ok((metrics, exporter))
 }
 
-/// What to do about a failure that has a usual reason.
+/// Adds advice to a failure with a usual cause.
 fn with_advice(error: TrainError) -> anyhow::Error {
     match &error {
         TrainError::Cluster(slackwater::Error::Refused { refusal: Refusal::NotFinite { .. }, .. }) => anyhow!(error).context(
-            "the loss is no number any more; take a smaller --rate, or bring features to one scale by --standardise",
+            "the loss is not a finite number any more: use a smaller --rate, or scale the features with --standardise",
         ),
         _ => error.into(),
     }
 }
 
-/// Returns the outcome to the first worker.
+/// One worker's training in a static run. Returns the outcome to the first worker.
 fn work_on(
     session: &Session,
     job: &Job,
@@ -310,7 +314,8 @@ fn work_on(
     metrics: Option<&Metrics>,
     learnt_here: &AtomicU64,
 ) -> anyhow::Result<Option<Outcome>> {
-    let (rank, RunSize { workers, .. }) = (session.rank(), session.size());
+    let rank = session.rank();
+    let RunSize { workers, .. } = session.size();
     agree(session, job)?;
     session.limit_bandwidth(job.bandwidth);
     let reader = job.data.for_worker(rank, workers)?;
@@ -320,7 +325,7 @@ fn work_on(
     let learned = match learn(session, job, Data::Share(&reader), &mut watch) {
         Ok(learned) => learned,
         Err(error) => {
-            // What it came to is asked for all the more where it fails.
+            // Bring the metrics up to date: they matter most after a failure.
             watch.refresh();
             return Err(with_advice(error));
         }
@@ -332,7 +337,7 @@ fn work_on(
     let accounts_table = session.table::<f64>(Account::table(workers))?;
     figures_table.push(&figures_table.keys(&[rank.into()]), figures.to_row())?.wait()?;
     accounts_table.push(&accounts_table.keys(&[rank.into()]), account.to_row(&curve))?.wait()?;
-    // Behind the barrier everybody's figures are in their tables.
+    // After the barrier, the tables hold the figures of all workers.
     session.barrier()?;
     if rank != 0 {
         return Ok(None);
@@ -341,8 +346,10 @@ fn work_on(
     let figures: Vec<Figures> = rows.values().chunks(Figures::width(workers as usize)).map(Figures::from_row).collect();
     let rows = accounts_table.pull(&Keys::run(0..workers.into()))?.wait()?;
     let (account, curve) = Account::together(rows.values());
-    let (seconds, ranks) = (Totals::of(&figures).seconds, Ranks::first(workers));
-    let (codecs, in_all) = (session.codecs(), None);
+    let seconds = Totals::of(&figures).seconds;
+    let ranks = Ranks::first(workers);
+    let codecs = session.codecs();
+    let in_all = None;
     let run = Run { workers: figures, ranks, seconds, account, in_all, curve, stopped, gap, codecs };
     Outcome::new(job, tables, run).map(Some)
 }

@@ -68,7 +68,7 @@ fn a_coordinator_of_another_version_is_named_and_not_waited_for() {
 }
 
 #[test]
-fn a_member_of_another_version_is_told_which_one_this_is_and_people_too() {
+fn a_member_of_another_version_is_logged_and_told_this_version() {
     let coordinator_address = free_address();
     let mut coordinator = server(&coordinator_address, "coordinator", &ALONE);
     let words = first_words();
@@ -104,7 +104,7 @@ fn something_else_that_listens_at_the_address_is_named() {
 }
 
 #[test]
-fn nobody_listens_at_the_coordinators_address() {
+fn a_member_names_a_coordinators_address_that_does_not_answer() {
     let coordinator_address = free_address();
     let limit = format!("--coordinator={coordinator_address}");
     for command in [&["server", &limit, "--join-limit=1"][..], &["worker", &limit, "--join-limit=1", "--", "demo"]] {
@@ -131,9 +131,11 @@ fn a_member_of_another_job_is_turned_away_and_the_run_goes_on() {
 }
 
 #[test]
-fn an_etcd_that_cannot_be_reached_is_waited_for_and_given_up() {
-    let (coordinator_address, nobody) = (free_address(), free_address());
-    let (listen, registry) = (format!("--listen={coordinator_address}"), format!("--registry=etcd://{nobody}/job"));
+fn a_coordinator_gives_up_an_etcd_that_never_answers() {
+    let coordinator_address = free_address();
+    let nobody = free_address();
+    let listen = format!("--listen={coordinator_address}");
+    let registry = format!("--registry=etcd://{nobody}/job");
     let shape = ["--servers=1", "--workers=1", "--join-limit=2"];
     let mut coordinator = start("a coordinator", &[&["coordinator", &listen, &registry], &shape[..]].concat());
     coordinator.hear("that etcd is silent", |said| said.contains("the run waits: etcd does not answer").then_some(()));
@@ -142,7 +144,7 @@ fn an_etcd_that_cannot_be_reached_is_waited_for_and_given_up() {
 }
 
 #[test]
-fn an_etcd_that_goes_in_the_middle_is_waited_for_by_a_coordinator_alone_with_it() {
+fn a_lone_coordinator_waits_for_an_etcd_lost_during_the_run() {
     let Some(mut etcd) = Etcd::start() else { return };
     let coordinator_address = free_address();
     let registry = format!("--registry=etcd://{}/jobs/alone", etcd.endpoint());

@@ -8,14 +8,15 @@ use process::{Folder, bench, data_sets, skipped};
 use std::process::Command;
 
 #[test]
-fn bench_bytes_says_what_was_sent_and_learnt_and_draws_it() {
+fn bench_bytes_prints_and_draws_its_figures() {
     let data = data_sets();
     if !data.join("imdb").is_dir() {
         skipped(&format!("no imdb in {}; SLACKWATER_DATA names the folder of data sets", data.display()));
         return;
     }
     let out = Folder::new("bytes");
-    let (data, folder) = (data.to_str().unwrap(), out.path(""));
+    let data = data.to_str().unwrap();
+    let folder = out.path("");
     let (figures, _) = bench(&["bytes", "--only", "l1", "--passes", "20", "--data", data, "--out", &folder]);
     let number = |name: &str| figures[name].as_f64().unwrap_or_else(|| panic!("no {name} in {figures}"));
     // Keys alone are two thirds of a plain push, and each number takes 12 bits of 32.

@@ -27,7 +27,7 @@ fn coordinating<'a>(coordinator_address: &'a str, more: &[&'a str]) -> Vec<&'a s
 }
 
 #[test]
-fn checkpoints_are_kept_as_told_with_their_job_and_shards() {
+fn flags_set_how_many_checkpoints_are_kept_and_their_job() {
     let folder = Folder::new("flags");
     let place = format!("--checkpoint={}", folder.0.display());
     let said = ["--checkpoint-every=0.05", "--keep=2", "--job=clicks", "--replicas=1", "--shards-per-server=3"];
@@ -55,7 +55,7 @@ fn name(checkpoint: &Path) -> String {
 }
 
 #[test]
-fn a_coordinator_alone_makes_and_resumes_them_and_the_last_is_of_the_end() {
+fn a_lone_coordinator_writes_a_last_checkpoint_and_resumes_from_it() {
     let folder = Folder::new("coordinator");
     let place = format!("--checkpoint={}", folder.0.display());
     let run = |more: &[&str]| {
@@ -81,7 +81,7 @@ fn a_coordinator_alone_makes_and_resumes_them_and_the_last_is_of_the_end() {
 }
 
 #[test]
-fn a_manifest_that_names_a_missing_shard_is_refused_and_the_one_before_goes_on() {
+fn a_checkpoint_with_a_missing_shard_is_refused_and_the_one_before_resumes() {
     let folder = Folder::new("missing");
     let place = format!("--checkpoint={}", folder.0.display());
     let coordinator_address = free_address();
@@ -91,7 +91,8 @@ fn a_manifest_that_names_a_missing_shard_is_refused_and_the_one_before_goes_on()
     worker.end();
     assert!(server.end(), "{}", server.stderr());
     let kept = published(&folder.0);
-    let (before, newest) = (&kept[1], &kept[2]);
+    let before = &kept[1];
+    let newest = &kept[2];
     let shard = manifest(newest)["tables"][0]["shards"][1]["file"]["name"].as_str().unwrap().to_owned();
     std::fs::remove_file(newest.join(&shard)).unwrap();
 
@@ -99,7 +100,8 @@ fn a_manifest_that_names_a_missing_shard_is_refused_and_the_one_before_goes_on()
     refused.fails_saying(&name(before));
     assert!(refused.stderr().contains(&shard) && refused.stderr().contains("counts"), "{}", refused.stderr());
 
-    let (coordinator_address, from) = (free_address(), format!("--resume={}", before.display()));
+    let coordinator_address = free_address();
+    let from = format!("--resume={}", before.display());
     let mut resumed = start("resumed", &coordinating(&coordinator_address, &[&from]));
     let worker = Worker::start(&coordinator_address);
     worker.goes_on();

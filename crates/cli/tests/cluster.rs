@@ -37,13 +37,13 @@ fn check_status(coordinator_address: &str) {
 }
 
 #[test]
-fn nobody_answers_where_there_is_no_run() {
+fn status_fails_where_there_is_no_run() {
     start("status", &["status", "--limit=1", &format!("--coordinator={}", free_address())])
         .fails_saying("is it running?");
 }
 
 #[test]
-fn servers_that_are_killed_take_nothing_with_them() {
+fn a_run_survives_killed_servers() {
     for way in ["--same-host=tcp", "--same-host=shared-memory"] {
         let coordinator_address = free_address();
         let shape =
@@ -72,7 +72,7 @@ fn servers_that_are_killed_take_nothing_with_them() {
 }
 
 #[test]
-fn a_worker_that_is_lost_is_done_without_and_another_may_come() {
+fn a_run_goes_on_without_a_lost_worker_and_takes_another() {
     let coordinator_address = free_address();
     let mut serves =
         server(&coordinator_address, "server 0", &["--coordinate", "--servers=1", "--workers=2", "--replicas=1"]);
@@ -118,7 +118,7 @@ fn launch_starts_another_server_in_the_place_of_one_that_dies() {
 }
 
 #[test]
-fn a_demonstration_that_loses_a_server_and_a_worker_does_not_care() {
+fn demo_survives_the_loss_of_a_server_and_a_worker() {
     let out = std::env::temp_dir().join(format!("slackwater-{}-kill.svg", std::process::id()));
     let program = ["demo", "--kill", "--rows=600", "--features=500", "--minibatch=20", "--base-ms=20", "--clocks=100"];
     let picture = format!("--out={}", out.display());
@@ -132,7 +132,7 @@ fn a_demonstration_that_loses_a_server_and_a_worker_does_not_care() {
 }
 
 #[test]
-fn a_program_that_goes_with_the_workers_it_began_with_turns_others_away_unharmed() {
+fn demo_turns_a_late_worker_away_and_the_run_goes_on() {
     let coordinator_address = free_address();
     let mut serves =
         server(&coordinator_address, "server 0", &["--coordinate", "--servers=1", "--workers=1", "--replicas=1"]);
@@ -146,7 +146,7 @@ fn a_program_that_goes_with_the_workers_it_began_with_turns_others_away_unharmed
         "demo",
         "--out=/dev/null",
     ];
-    start("late", &late).fails_saying("was under way");
+    start("late", &late).fails_saying("the run has begun");
     workers.go_on(10, || serves.stderr());
     workers.end(0);
     assert!(serves.end(), "{}", serves.stderr());

@@ -60,7 +60,7 @@ fn train(data: &Data, more: &[&str]) -> Value {
 const WORKERS: [&str; 4] = ["--workers=2", "--servers=1", "--updater=adagrad", "--epochs=3"];
 
 #[test]
-fn fewer_bytes_travel_and_the_same_is_learnt() {
+fn codecs_send_fewer_bytes_and_learn_the_same() {
     let data = Data::new("fewer", 4000);
     let plain = train(&data, &WORKERS);
     let with = |more: &[&str]| train(&data, &[&WORKERS, more].concat());
@@ -83,7 +83,7 @@ fn fewer_bytes_travel_and_the_same_is_learnt() {
 }
 
 #[test]
-fn lossy_both_ways_goes_by_clock_and_learns() {
+fn lossy_codecs_both_ways_learn() {
     let data = Data::new("lossy", 4000);
     let plain = train(&data, &WORKERS);
     let both = train(&data, &[&WORKERS[..], &["--codec=keys,fixed12"]].concat());
@@ -97,11 +97,12 @@ fn lossy_both_ways_goes_by_clock_and_learns() {
 
 /// What stays at zero is not sent, and the optimum is the same.
 #[test]
-fn the_kkt_filter_leaves_out_what_stays_at_zero() {
+fn the_kkt_filter_leaves_out_weights_that_stay_at_zero() {
     let data = Data::new("kkt", 3000);
     let steps = ["--updater=proximal", "--l1=0.004", "--epochs=300", "--blocks=2", "--tolerance=1e-6", "--workers=2"];
     let run = |codec: &str| train(&data, &[&steps[..], &[codec]].concat());
-    let (plain, filtered) = (run("--codec=spelt"), run("--codec=keys,kkt"));
+    let plain = run("--codec=spelt");
+    let filtered = run("--codec=keys,kkt");
     let figure = |run: &Value, name: &str| run[name].as_f64().unwrap();
     let apart = figure(&plain, "objective") - figure(&filtered, "objective");
     assert!(apart.abs() < 1e-4 * figure(&plain, "objective"), "{apart} apart");
@@ -116,13 +117,13 @@ fn the_kkt_filter_leaves_out_what_stays_at_zero() {
 }
 
 #[test]
-fn what_cannot_be_shrunk_is_refused_or_said() {
+fn wrong_codecs_are_refused_or_noted() {
     let data = Data::new("refused", 50);
     for (more, words) in [
         (&["--codec=bf32"][..], "there is no codec 'bf32'"),
         (&["--codec=lz4,bf16"], "bf16 cannot come after lz4"),
         (&["--codec-down=1bit"], "ftrl's weights change with every example"),
-        (&["--updater=sgd", "--slack=async", "--codec-down=1bit"], "nobody waits for a clock"),
+        (&["--updater=sgd", "--slack=async", "--codec-down=1bit"], "asynchronous workers do not wait for clocks"),
         (&["--bandwidth=quick"], "100mbit"),
     ] {
         let arguments = [&["train", "logistic", "--data", data.path()], more].concat();
@@ -131,7 +132,7 @@ fn what_cannot_be_shrunk_is_refused_or_said() {
     let arguments = ["train", "logistic", "--data", data.path(), "--codec=fixed8"];
     let mut process = start("train", &arguments);
     assert!(process.end());
-    assert!(process.stderr().contains("note: what workers read is not shrunk"), "{}", process.stderr());
+    assert!(process.stderr().contains("note: lossy codecs encode only what workers push"), "{}", process.stderr());
     let arguments = ["train", "logistic", "--data", data.path(), "--updater=adagrad", "--codec=1bit"];
     let mut process = start("train", &arguments);
     assert!(process.end());

@@ -161,9 +161,11 @@ fn a_run_waits_for_etcd_says_so_and_loses_nothing() {
 
 #[test]
 fn coordinators_say_what_is_wrong_with_the_registry() {
-    let (coordinator_address, nobody) = (free_address(), free_address());
+    let coordinator_address = free_address();
+    let nobody = free_address();
     let coordinate = |registry: &str, more: &[&str]| {
-        let (listen, registry) = (format!("--listen={coordinator_address}"), format!("--registry={registry}"));
+        let listen = format!("--listen={coordinator_address}");
+        let registry = format!("--registry={registry}");
         let shape = ["--servers=1", "--workers=1", "--join-limit=2"];
         start("a coordinator", &[&["coordinator", &listen, &registry], &shape[..], more].concat())
     };

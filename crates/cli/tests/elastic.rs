@@ -69,7 +69,7 @@ fn workers_that_are_killed_are_replaced_and_every_row_counts_once() {
 }
 
 #[test]
-fn a_worker_that_was_stopped_until_it_was_given_up_is_replaced_too() {
+fn an_expelled_worker_is_replaced() {
     let folder = with_rows("stopped");
     let program = train(&folder, &[]);
     let launch = ["launch", "--servers=2", "--workers=3", "--replicas=2", "--failure-timeout=1"];
@@ -91,9 +91,10 @@ fn server(coordinator_address: &str, more: &[&str]) -> Process {
 }
 
 #[test]
-fn workers_that_come_later_take_their_share_or_are_turned_away_in_words() {
+fn late_workers_take_their_share_or_are_turned_away_with_a_reason() {
     let folder = with_rows("later");
-    let (same, other) = (train(&folder, &[]), train(&folder, &["--rate=0.2"]));
+    let same = train(&folder, &[]);
+    let other = train(&folder, &["--rate=0.2"]);
     let proximal: Vec<String> = ["train", "logistic", "--updater=proximal", "--l1=0.01"].map(str::to_owned).into();
     let proximal = [proximal, vec![format!("--data={}", folder.path("rows.libsvm"))]].concat();
     let coordinator_address = slackwater::cluster::free_address().unwrap().to_string();
@@ -115,7 +116,7 @@ fn workers_that_come_later_take_their_share_or_are_turned_away_in_words() {
     workers.push(start("worker", &words(&worker, &same)));
     let mut turned_away = [start("other", &words(&worker, &other)), start("proximal", &words(&worker, &proximal))];
     turned_away[0].fails_saying("two specs for one name");
-    turned_away[1].fails_saying("goes with the workers that it begins with");
+    turned_away[1].fails_saying("takes no workers that join late");
     for worker in &mut workers {
         assert!(worker.end(), "{}", worker.stderr());
     }
@@ -154,7 +155,7 @@ fn an_elastic_run_ends_with_a_model_after_an_interrupt_or_an_order_to_leave() {
 const LEFT: &str = "this worker was told to leave, and the others go on without it";
 
 #[test]
-fn a_worker_that_is_told_to_leave_is_not_replaced_and_the_others_learn_the_rest() {
+fn a_draining_worker_is_not_replaced_and_the_others_learn_the_rest() {
     let folder = with_rows("leaving");
     let program = train(&folder, &[]);
     let launch = ["launch", "--servers=2", "--workers=3", "--replicas=2", "--failure-timeout=2"];
@@ -173,7 +174,7 @@ fn a_worker_that_is_told_to_leave_is_not_replaced_and_the_others_learn_the_rest(
 }
 
 #[test]
-fn the_last_worker_that_is_told_to_leave_writes_what_was_learnt() {
+fn the_last_draining_worker_writes_the_model() {
     let folder = with_rows("last");
     let program = train(&folder, &[]);
     let launch = ["launch", "--servers=2", "--workers=2", "--replicas=2", "--failure-timeout=2"];
@@ -188,7 +189,7 @@ fn the_last_worker_that_is_told_to_leave_writes_what_was_learnt() {
 }
 
 #[test]
-fn proximal_steps_need_all_their_workers_and_end_with_a_model_where_one_is_told_to_leave() {
+fn proximal_steps_end_with_a_model_when_a_worker_is_told_to_leave() {
     let folder = with_rows("proximal");
     let program =
         ["train", "logistic", "--updater=proximal", "--l1=1e-5", "--tolerance=0", "--epochs=1000000", "--json"];
@@ -210,7 +211,8 @@ fn clocks_of(folder: &Folder, per_clock: &str) -> u64 {
     let checkpoints = folder.path(per_clock);
     let place = format!("--checkpoint={checkpoints}");
     let launch = ["launch", "--servers=2", "--workers=1", "--replicas=2", "--failure-timeout=2", &place];
-    let (data, per_clock) = (format!("--data={}", folder.path("rows.libsvm")), format!("--per-clock={per_clock}"));
+    let data = format!("--data={}", folder.path("rows.libsvm"));
+    let per_clock = format!("--per-clock={per_clock}");
     let train = ["train", "logistic", "--minibatch=100", "--epochs=2", "--json", &data, &per_clock];
     let mut launch = start("launch", &[&launch[..], &["--"], &train].concat());
     assert!(launch.end(), "{}", launch.stderr());
@@ -221,8 +223,10 @@ fn clocks_of(folder: &Folder, per_clock: &str) -> u64 {
 }
 
 #[test]
-fn a_clock_holds_as_many_minibatches_as_is_asked_for() {
+fn per_clock_sets_how_many_minibatches_a_clock_holds() {
     let folder = with_rows("clocks");
-    let (minibatches, single, several) = (2 * ROWS / 100, clocks_of(&folder, "1"), clocks_of(&folder, "10"));
+    let minibatches = 2 * ROWS / 100;
+    let single = clocks_of(&folder, "1");
+    let several = clocks_of(&folder, "10");
     assert!(single >= minibatches && several >= minibatches / 10 && several <= minibatches / 5, "{single}, {several}");
 }

@@ -98,7 +98,7 @@ impl Drop for Hosts {
 }
 
 #[test]
-fn processes_of_two_hosts_meet_wherever_a_person_would_say() {
+fn processes_of_two_hosts_join_by_any_usual_address() {
     let Some(hosts) = Hosts::if_allowed() else { return };
     // (the coordinator as head is told, and as other is; more for head)
     let cases: [(&str, &str, &[&str]); 6] = [
@@ -121,7 +121,7 @@ fn processes_of_two_hosts_meet_wherever_a_person_would_say() {
 }
 
 #[test]
-fn a_process_that_others_cannot_call_says_so_and_what_to_do() {
+fn a_process_that_others_cannot_reach_warns_with_advice() {
     let Some(hosts) = Hosts::if_allowed() else { return };
     let mut server = hosts.serve("10.0.0.1:7000", &["--listen", "127.0.0.1:0"]);
     server.hear("that others cannot call it", |said| {

@@ -16,7 +16,7 @@ const OPEN: [&str; 6] =
     ["--coordinate", "--threads=0", "--servers=3", "--workers=2", "--replicas=2", "--shards-per-server=4"];
 
 #[test]
-fn servers_that_are_told_to_leave_hand_over_what_they_hold() {
+fn draining_servers_hand_over_their_shards() {
     let coordinator_address = free_address();
     let mut coordinator = server(&coordinator_address, "coordinator", &OPEN);
     let mut servers: Vec<Process> = (0..3)
@@ -48,7 +48,7 @@ fn servers_that_are_told_to_leave_hand_over_what_they_hold() {
 }
 
 #[test]
-fn a_server_without_which_there_are_too_few_waits_for_another_and_the_last_one_stays() {
+fn a_draining_server_waits_until_another_can_take_over() {
     let coordinator_address = free_address();
     let shape = ["--coordinate", "--threads=0", "--servers=2", "--workers=1", "--replicas=2", "--failure-timeout=1"];
     let mut coordinator = server(&coordinator_address, "coordinator", &shape);
@@ -73,7 +73,7 @@ fn a_server_without_which_there_are_too_few_waits_for_another_and_the_last_one_s
 }
 
 #[test]
-fn a_worker_that_is_told_to_leave_is_not_waited_for() {
+fn a_draining_worker_is_not_waited_for() {
     let coordinator_address = free_address();
     let mut serves =
         server(&coordinator_address, "server 0", &["--coordinate", "--servers=1", "--workers=2", "--replicas=1"]);
@@ -92,7 +92,7 @@ fn a_worker_that_is_told_to_leave_is_not_waited_for() {
 }
 
 #[test]
-fn where_nobody_can_take_its_place_whoever_is_told_to_leave_ends_the_run_and_says_so() {
+fn a_node_that_cannot_be_replaced_ends_the_run_when_told_to_leave() {
     for (fixed, told) in [(true, "server 1"), (true, "worker 0"), (false, "coordinator")] {
         let coordinator_address = free_address();
         let shape = ["--coordinate", "--threads=0", "--servers=1", "--workers=1"];
@@ -116,7 +116,7 @@ fn where_nobody_can_take_its_place_whoever_is_told_to_leave_ends_the_run_and_say
 }
 
 #[test]
-fn whoever_is_told_to_leave_before_the_run_has_begun_does() {
+fn a_node_told_to_leave_before_the_run_began_ends() {
     let coordinator_address = free_address();
     let mut coordinator = server(&coordinator_address, "coordinator", &OPEN);
     let mut early = server(&coordinator_address, "server 0", &[]);
@@ -132,7 +132,7 @@ fn whoever_is_told_to_leave_before_the_run_has_begun_does() {
 }
 
 #[test]
-fn launch_does_not_replace_who_leaves_by_order_and_passes_the_order_on() {
+fn launch_does_not_replace_draining_nodes_and_passes_the_order_on() {
     let launch = ["launch", "--servers=3", "--workers=2", "--replicas=2", "--failure-timeout=2", "--"];
     let mut launch = start("launch", &[&launch[..], &ENDLESS[..]].concat());
     let server = launch.started("server 1");

@@ -96,7 +96,7 @@ fn run_by_hand(failure_timeout: &[&str]) -> Vec<Process> {
 }
 
 #[test]
-fn whoever_is_killed_all_others_name_the_lost_node_and_fail() {
+fn all_other_processes_name_a_killed_node_and_fail() {
     // (the process that is killed, what the others say, what they may say instead)
     let cases = [
         ("worker 1", "lost worker 1", "lost worker 1"),
@@ -111,7 +111,8 @@ fn whoever_is_killed_all_others_name_the_lost_node_and_fail() {
         victim.signal(Signal::KILL);
         for process in &mut processes {
             assert!(!process.end(), "{} should fail when {killed} is killed", process.name);
-            let (name, said) = (&process.name, process.stderr());
+            let name = &process.name;
+            let said = process.stderr();
             assert!(said.contains(words) || said.contains(or_words), "{name} should say '{words}', and said\n{said}");
         }
     }
@@ -176,10 +177,11 @@ fn launch_that_is_killed_takes_its_processes_with_it() {
 }
 
 #[test]
-fn workers_that_were_told_different_things_end_and_say_so() {
+fn workers_with_different_settings_fail_and_say_so() {
     let data = std::env::temp_dir().join(format!("slackwater-{}-different.libsvm", std::process::id()));
     std::fs::write(&data, "1 1:1\n0 2:1\n").unwrap();
-    let (coordinator_address, data_name) = (free_address(), data.to_str().unwrap());
+    let coordinator_address = free_address();
+    let data_name = data.to_str().unwrap();
     let server = ["server", "--coordinator", &coordinator_address, "--coordinate", "--servers", "1", "--workers", "2"];
     let worker = |program, place| {
         let words = [
@@ -199,13 +201,13 @@ fn workers_that_were_told_different_things_end_and_say_so() {
     // One learns a probability, the other a number, from tables that look alike.
     let run = [start("server", &server), worker("logistic", "0"), worker("linear", "1")];
     for mut process in run {
-        process.fails_saying("worker 1 was told to do something else than worker 0");
+        process.fails_saying("worker 1 has other settings than worker 0");
     }
     std::fs::remove_file(&data).unwrap();
 }
 
 #[test]
-fn a_process_that_waits_in_vain_says_for_whom() {
+fn a_process_that_waits_in_vain_names_what_it_waited_for() {
     let nobody = free_address();
     let worker = ["worker", "--coordinator", &nobody, "--join-limit", "1", "--", "demo"];
     let cases: [(&[&str], &str); 3] = [
@@ -224,7 +226,7 @@ fn a_process_that_waits_in_vain_says_for_whom() {
 }
 
 #[test]
-fn a_command_line_that_makes_no_sense_is_refused_with_a_reason() {
+fn wrong_command_lines_are_refused_with_a_reason() {
     // (the command line, words of the refusal)
     let cases = [
         ("", "Usage"),

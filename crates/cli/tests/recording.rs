@@ -51,7 +51,7 @@ fn with_a_bit_turned(file: &Path, place: usize) -> Vec<u8> {
 }
 
 #[test]
-fn a_launched_run_that_is_recorded_gives_the_same_bytes_again_and_a_changed_byte_is_found() {
+fn a_recorded_run_replays_to_the_same_bytes_and_a_changed_byte_is_found() {
     let folder = Folder::new("launched");
     let recorded = folder.path("");
     let line = [&["launch", "--servers=2", "--workers=2", "--record", &recorded, "--"][..], &SMALL].concat();
@@ -76,7 +76,7 @@ fn a_launched_run_that_is_recorded_gives_the_same_bytes_again_and_a_changed_byte
     std::fs::write(&of_worker, &changed).unwrap();
     let (same, fed_back) = replay(&[&recorded]);
     assert!(!same && fed_back.stdout().contains("worker-1.recording is damaged"), "{}", fed_back.stdout());
-    assert!(fed_back.stderr().contains("1 of 5 recordings could not be fed back"), "{}", fed_back.stderr());
+    assert!(fed_back.stderr().contains("1 of 5 recordings could not be replayed"), "{}", fed_back.stderr());
     seal(&mut changed, (body, length));
     std::fs::write(&of_worker, &changed).unwrap();
     let (same, fed_back) = replay(&[of_worker.to_str().unwrap(), "--json"]);
@@ -92,7 +92,7 @@ fn a_launched_run_that_is_recorded_gives_the_same_bytes_again_and_a_changed_byte
 }
 
 #[test]
-fn a_recording_of_a_process_that_was_killed_is_compared_as_far_as_it_goes() {
+fn a_recording_of_a_killed_process_is_compared_to_its_end() {
     let folder = Folder::new("killed");
     let recorded = folder.path("");
     let line =

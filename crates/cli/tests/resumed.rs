@@ -106,7 +106,7 @@ fn report(launch: &mut Process) -> Value {
 }
 
 #[test]
-fn every_row_counts_once_over_runs_of_other_shapes_that_go_on_from_checkpoints() {
+fn every_row_counts_once_over_resumed_runs_of_other_sizes() {
     let training = Training::new("shapes");
     let first = training.launch((2, 3), &["--replicas=2"], EPOCHS);
     let (after_first, leases) = training.lose_everything(first, 0.2);
@@ -125,7 +125,11 @@ fn every_row_counts_once_over_runs_of_other_shapes_that_go_on_from_checkpoints()
         (0.9 * left..1.1 * left).contains(&(rows as f64)),
         "{rows} rows were learnt from, and about {left} were left"
     );
-    assert!(third.stderr().contains("What was learnt from by then is not learnt from again"), "{}", third.stderr());
+    assert!(
+        third.stderr().contains("It learns only from the rows that were not learnt from before"),
+        "{}",
+        third.stderr()
+    );
     assert_eq!(training.counted(), EPOCHS);
 
     // What has come to its end can go on, too, for more epochs; the last checkpoint has all of it.
@@ -139,7 +143,7 @@ fn every_row_counts_once_over_runs_of_other_shapes_that_go_on_from_checkpoints()
 }
 
 #[test]
-fn a_run_that_was_stopped_in_the_middle_of_leases_goes_on_with_the_rest_of_them() {
+fn a_run_stopped_within_leases_resumes_with_their_rest() {
     let training = Training::new("stopped");
     let mut stopped = training.launch((2, 3), &["--replicas=2"], EPOCHS);
     stopped.hear("that it is under way", |said| said.contains("%: loss").then_some(()));

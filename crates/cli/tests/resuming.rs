@@ -23,7 +23,7 @@ fn skipped(what: &str, why: &str) {
 }
 
 #[test]
-fn a_run_goes_on_from_an_object_store_with_other_numbers_of_servers() {
+fn a_run_resumes_from_an_object_store_with_another_number_of_servers() {
     let Some(address) = moto::address("a run with checkpoints in S3") else { return };
     let place = format!("--checkpoint=s3://{}/runs/counts", moto::bucket(address));
     let run = |servers: u32, more: &[&str]| {
@@ -48,7 +48,7 @@ fn a_run_goes_on_from_an_object_store_with_other_numbers_of_servers() {
 }
 
 #[test]
-fn a_run_whose_every_process_was_killed_begins_anew_from_its_checkpoint_though_etcd_remembers_it() {
+fn a_run_killed_whole_resumes_from_its_checkpoint_though_etcd_remembers_it() {
     let Some(etcd) = Etcd::start() else { return };
     let folder = Folder::new("remembered");
     let (place, registry) =

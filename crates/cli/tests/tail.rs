@@ -79,7 +79,9 @@ fn follows(tail: &Process, table: &Table<i64>) -> usize {
             return started_over;
         }
         let different = there.iter().filter(|(id, row)| rows.get(id) != Some(row)).count();
-        let (have, want, said) = (rows.len(), there.len(), tail.stderr());
+        let have = rows.len();
+        let want = there.len();
+        let said = tail.stderr();
         assert!(begin.elapsed() < LIMIT, "{have} rows instead of {want}, {different} of them not as they are:\n{said}");
         std::thread::sleep(Duration::from_millis(20));
     }

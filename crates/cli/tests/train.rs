@@ -13,10 +13,13 @@ use serde_json::Value;
 use training::made_up;
 
 #[test]
-fn what_train_writes_predict_and_inspect_read() {
+fn predict_and_inspect_read_the_model_of_train() {
     let folder = Folder::new("round");
-    let (data, test) = (folder.write("a.libsvm", &made_up(0..4000)), folder.write("b.libsvm", &made_up(4000..5000)));
-    let (model, plot, out) = (folder.path("m.safetensors"), folder.path("p.svg"), folder.path("predictions"));
+    let data = folder.write("a.libsvm", &made_up(0..4000));
+    let test = folder.write("b.libsvm", &made_up(4000..5000));
+    let model = folder.path("m.safetensors");
+    let plot = folder.path("p.svg");
+    let out = folder.path("predictions");
     let trained = run_json(&[
         "train",
         "logistic",
@@ -73,7 +76,8 @@ fn what_train_writes_predict_and_inspect_read() {
     let heaviest = inspected["tables"]["weights"]["heaviest"].as_array().unwrap();
     assert_eq!(heaviest.len(), 41);
     for heavy in heaviest {
-        let (key, weight) = (heavy["key"].as_u64().unwrap(), heavy["weight"].as_f64().unwrap());
+        let key = heavy["key"].as_u64().unwrap();
+        let weight = heavy["weight"].as_f64().unwrap();
         assert!(key > 40 || (key <= 20) == (weight > 0.0), "{heavy}");
         assert!(key > 40 || heavy["feature"] == format!("word-{key}"), "{heavy}");
     }
@@ -85,7 +89,8 @@ fn every_program_learns_and_predicts() {
     // The label is the better part of what stands in the columns.
     let mut csv = "town,size,price,class,good\n".to_owned();
     for row in 0..3000u32 {
-        let (town, size) = (row % 3, f64::from(row * 7 % 11) / 10.0);
+        let town = row % 3;
+        let size = f64::from(row * 7 % 11) / 10.0;
         let town_name = ["Delft", "Gouda", "Leiden"][town as usize];
         let price = f64::from(town) + 2.0 * size;
         writeln!(csv, "{town_name},{size},{price},{},{}", town + 1, u8::from(price > 2.0)).unwrap();
@@ -148,7 +153,9 @@ fn images(folder: &Folder, name: &str, count: u32) -> String {
 #[test]
 fn a_perceptron_learns_images_alone_and_together() {
     let folder = Folder::new("mlp");
-    let (data, test, model) = (images(&folder, "train", 1200), images(&folder, "test", 300), folder.path("model"));
+    let data = images(&folder, "train", 1200);
+    let test = images(&folder, "test", 300);
+    let model = folder.path("model");
     let arguments = ["train", "mlp", "--data", &data, "--test", &test, "--hidden", "16,8", "--epochs=20"];
     let arguments = [&arguments[..], &["--minibatch=50", "--rate=0.01", "--out", &model]].concat();
     for shape in [&["--workers=1"][..], &["--workers=3", "--servers=2", "--slack=2"]] {
@@ -170,7 +177,7 @@ fn a_perceptron_learns_images_alone_and_together() {
     let sparse = ["train", "mlp", "--data", &rows, "--classes=2", "--hidden=none"];
     fails(&[&sparse[..], &["--inputs=36"]].concat(), "a row has a feature with key 36, but the model has 36 inputs");
     fails(&sparse, "say how many --inputs there are");
-    fails(&[&arguments[..6], &["--hidden", "16,x"]].concat(), "`x` in --hidden is no number of neurons");
+    fails(&[&arguments[..6], &["--hidden", "16,x"]].concat(), "`x` in --hidden is not a number of neurons");
     std::fs::remove_file(folder.path("train-labels-idx1-ubyte")).unwrap();
     fails(&arguments, "needs its labels in `train-labels-idx1-ubyte`, which is not in the same folder");
 }
@@ -205,7 +212,8 @@ fn one_worker_and_the_same_seed_give_the_same_file() {
 #[test]
 fn processes_learn_as_well_as_threads() {
     let folder = Folder::new("launch");
-    let (data, test) = (folder.write("a.libsvm", &made_up(0..8000)), folder.write("b.libsvm", &made_up(8000..10_000)));
+    let data = folder.write("a.libsvm", &made_up(0..8000));
+    let test = folder.write("b.libsvm", &made_up(8000..10_000));
     let program = ["train", "logistic", "--data", &data, "--test", &test, "--epochs=3", "--slack=1"];
     let alone = run_json(&program);
     let out = folder.path("model");

@@ -17,7 +17,8 @@ use training::{endless, made_up};
 #[test]
 fn an_interrupt_finishes_the_clock_and_writes_a_model_that_can_be_used() {
     let folder = Folder::new("interrupt");
-    let (data, out) = (folder.write("a.libsvm", &made_up(0..20_000)), folder.path("model"));
+    let data = folder.write("a.libsvm", &made_up(0..20_000));
+    let out = folder.path("model");
     let mut train =
         start("train", &[&endless(&data, &out)[..], &["--workers=2", "--json", "--metrics=127.0.0.1:0"]].concat());
     let address = served_at(&mut train);
@@ -47,7 +48,7 @@ fn an_interrupt_finishes_the_clock_and_writes_a_model_that_can_be_used() {
     train.signal(Signal::INT);
     assert!(train.end(), "{}", train.stderr());
     assert!(train.stderr().contains("interrupted: this clock is the last"), "{}", train.stderr());
-    assert!(train.stderr().contains("what was learnt so far is written to"), "{}", train.stderr());
+    assert!(train.stderr().contains("the model learnt so far is written to"), "{}", train.stderr());
     let figures: Value = serde_json::from_str(&train.stdout()).unwrap();
     assert_eq!(figures["stopped"], true);
     assert!(figures["rows"].as_u64().unwrap() > 0);
@@ -59,7 +60,8 @@ fn an_interrupt_finishes_the_clock_and_writes_a_model_that_can_be_used() {
 #[test]
 fn an_interrupt_ends_proximal_steps_after_the_clock_and_not_the_pass() {
     let folder = Folder::new("interrupt-proximal");
-    let (data, out) = (folder.write("a.libsvm", &made_up(0..2_000)), folder.path("model"));
+    let data = folder.write("a.libsvm", &made_up(0..2_000));
+    let out = folder.path("model");
     // A pass of a million clocks, which nobody waits for.
     let program = ["train", "logistic", "--data", &data, "--updater=proximal", "--l1=0.001", "--blocks=1000000"];
     for consistency in ["--slack=0", "--slack=3", "--async"] {
@@ -69,7 +71,7 @@ fn an_interrupt_ends_proximal_steps_after_the_clock_and_not_the_pass() {
         train.signal(Signal::INT);
         assert!(train.end(), "{}", train.stderr());
         assert!(train.stderr().contains("interrupted: this clock is the last"), "{}", train.stderr());
-        assert!(train.stderr().contains("what was learnt so far is written to"), "{}", train.stderr());
+        assert!(train.stderr().contains("the model learnt so far is written to"), "{}", train.stderr());
         let figures: Value = serde_json::from_str(&train.stdout()).unwrap();
         assert_eq!(figures["stopped"], true);
         assert!(figures["rows"].as_u64().unwrap() < 2_000, "less than a pass: {figures}");
@@ -108,7 +110,8 @@ fn a_second_interrupt_ends_a_process_at_once() {
 #[test]
 fn launch_passes_an_interrupt_on_and_the_run_ends_with_its_model() {
     let folder = Folder::new("launched");
-    let (data, out) = (folder.write("a.libsvm", &made_up(0..20_000)), folder.path("model"));
+    let data = folder.write("a.libsvm", &made_up(0..20_000));
+    let out = folder.path("model");
     let program = [
         &["launch", "--servers=2", "--workers=2", "--"],
         &endless(&data, &out)[..],
@@ -133,7 +136,8 @@ fn launch_passes_an_interrupt_on_and_the_run_ends_with_its_model() {
 #[test]
 fn servers_of_a_launched_run_serve_metrics_of_their_own() {
     let folder = Folder::new("servers");
-    let (data, out) = (folder.write("a.libsvm", &made_up(0..20_000)), folder.path("model"));
+    let data = folder.write("a.libsvm", &made_up(0..20_000));
+    let out = folder.path("model");
     let program = [
         &["launch", "--servers=2", "--workers=2", "--metrics=127.0.0.1:0", "--"],
         &endless(&data, &out)[..],

@@ -10,7 +10,7 @@ use serde_json::Value;
 use training::made_up;
 
 #[test]
-fn a9a_is_learnt_as_well_as_by_others() {
+fn a9a_is_learnt_as_well_as_by_other_programs() {
     let folder = data_sets().join("a9a");
     if !folder.is_dir() {
         println!("skipped: there is no {}; SLACKWATER_DATA names the folder of data sets", folder.display());
@@ -37,14 +37,15 @@ fn a9a_is_learnt_as_well_as_by_others() {
 }
 
 #[test]
-fn proximal_steps_come_as_near_to_the_optimum_as_they_are_asked_to() {
+fn proximal_steps_stop_within_the_tolerance() {
     let folder = Folder::new("proximal");
     let data = folder.write("a.libsvm", &made_up(0..2_000));
     let train = |more: &[&str]| {
         let all = ["train", "logistic", "--data", &data, "--updater=proximal", "--l1=0.01", "--epochs=300"];
         run_json(&[&all[..], more].concat())
     };
-    let (near, far) = (train(&["--tolerance=0.00001", "--blocks=4"]), train(&["--tolerance=0.9", "--blocks=4"]));
+    let near = train(&["--tolerance=0.00001", "--blocks=4"]);
+    let far = train(&["--tolerance=0.9", "--blocks=4"]);
     let gap = |figures: &Value| figures["optimality_gap"].as_f64().unwrap();
     let rows = |figures: &Value| figures["rows"].as_u64().unwrap();
     assert!((0.0..=0.00001).contains(&gap(&near)), "{near}");
@@ -64,7 +65,8 @@ fn proximal_steps_come_as_near_to_the_optimum_as_they_are_asked_to() {
 fn standardised_features_of_any_scale_are_learnt() {
     let folder = Folder::new("standardise");
     let row = |row: u64| {
-        let (a, b) = ((row * 37 % 101) as f64, (row * 53 % 97) as f64);
+        let a = (row * 37 % 101) as f64;
+        let b = (row * 53 % 97) as f64;
         format!("{},{},{}\n", 1e6 + 1e4 * a, 1e-4 * b, 3e5 * a - 2e5 * b)
     };
     let data = folder.write("a.csv", &("a,b,y\n".to_owned() + &(0..3_000).map(row).collect::<String>()));
@@ -85,11 +87,15 @@ fn a_rate_that_falls_closes_in_on_the_best_weights() {
     // What the best line leaves is the noise, of √10.
     let beyond_best =
         |more: &[&str]| run_json(&[&all[..], more].concat())["train"]["rmse"].as_f64().unwrap() - 10f64.sqrt();
-    let (level, falling) = (beyond_best(&["--updater=sgd"]), beyond_best(&["--updater=sgd", "--decay=linear"]));
+    let level = beyond_best(&["--updater=sgd"]);
+    let falling = beyond_best(&["--updater=sgd", "--decay=linear"]);
     assert!((0.0..level / 4.0).contains(&falling), "{level} and {falling}");
     fails(
         &[&all[..], &["--decay=linear"]].concat(),
         "`decay` is a setting of the updater adagrad, adam, sgd, and this is ftrl",
     );
-    fails(&["train", "linear", "--data", &data, "--updater=sgd", "--decay=linear"], "`decay` goes epoch by epoch");
+    fails(
+        &["train", "linear", "--data", &data, "--updater=sgd", "--decay=linear"],
+        "`decay` lowers the rate from epoch to epoch",
+    );
 }

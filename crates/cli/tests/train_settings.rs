@@ -9,7 +9,7 @@ use process::{Folder, fails, run, run_json, start};
 use training::made_up;
 
 #[test]
-fn flags_win_over_the_file_and_everything_shown_says_where_it_is_from() {
+fn flags_override_the_job_file_and_show_settings_names_each_origin() {
     let folder = Folder::new("toml");
     let data = folder.write("a.libsvm", &made_up(0..600));
     let job =
@@ -44,7 +44,7 @@ fn flags_win_over_the_file_and_everything_shown_says_where_it_is_from() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_with_a_reason() {
+fn wrong_settings_are_refused_with_a_reason() {
     let folder = Folder::new("refused");
     let data = folder.write("a.libsvm", &made_up(0..300));
     let nameless = folder.write("a.dat", "1 3:1\n");
@@ -60,10 +60,10 @@ fn what_makes_no_sense_is_refused_with_a_reason() {
         (&["train", "dance", "--data", &data][..], "there is no program `dance`: there are logistic, linear"),
         (&["train", "logistic"], "name files with --data"),
         (&["train", "logistic", "--data", "nowhere.libsvm"], "there is no file `nowhere.libsvm`"),
-        (&["train", "logistic", "--data", &nameless], "say --format, one of libsvm"),
+        (&["train", "logistic", "--data", &nameless], "give --format, one of libsvm"),
         (&["train", "logistic", "--data", &tabs], "name the labels' column with --label"),
-        (&["train", "logistic", "--data", &data, &tabs, "--label=y"], "files that are read together are of one format"),
-        (&["train", "logistic", "--data", &data, "--format=xml"], "`xml` is none of auto, libsvm"),
+        (&["train", "logistic", "--data", &data, &tabs, "--label=y"], "all files must have one format"),
+        (&["train", "logistic", "--data", &data, "--format=xml"], "`xml` is not one of auto, libsvm"),
         (&["train", "logistic", "--data", &bad], "bad.libsvm:3:7: expected `index:value`, found `abc`"),
         (&["train", "logistic", "--data", &data, "--test", &bad], "bad.libsvm:3:7: expected `index:value`"),
         (&["train", "logistic", "--data", &data, "--classes=3"], "`classes` is a setting of the program softmax"),
@@ -94,10 +94,10 @@ fn what_makes_no_sense_is_refused_with_a_reason() {
         (&["launch", "--", "train", "logistic", "--data", &data, "--workers=3"], "'--workers'"),
         (&["predict", "--model", &not_a_model, "--data", &data], "is not a model that `slackwater train` wrote"),
         (&["predict", "--model", "nowhere", "--data", &data], "error: there is no model nowhere: no such file"),
-        (&["train", "logistic", "--data", &data, "--slack", "-1"], "`-1` is no whole number from 0, nor `async`"),
-        (&["train", "logistic", "--data", &data, "--epochs", "-1"], "`-1` is no whole number from 0"),
-        (&["train", "logistic", "--data", &data, "--updater=proximal"], "give --l1, or take ftrl"),
-        (&["replay", &not_a_model], "1 of 1 recordings could not be fed back"),
+        (&["train", "logistic", "--data", &data, "--slack", "-1"], "`-1` is not a whole number from 0 or `async`"),
+        (&["train", "logistic", "--data", &data, "--epochs", "-1"], "`-1` is not a whole number from 0"),
+        (&["train", "logistic", "--data", &data, "--updater=proximal"], "give --l1, or use ftrl"),
+        (&["replay", &not_a_model], "1 of 1 recordings could not be replayed"),
         (&["bench", "wire", "--only=nothing"], "possible values: dense, sparse"),
         (&["bench", "scale", "--only=rows,nothing"], "possible values: rows, connections"),
         (&["bench", "bytes", "--only=nothing"], "possible values: l1, mlp"),
@@ -110,10 +110,11 @@ fn what_makes_no_sense_is_refused_with_a_reason() {
 }
 
 #[test]
-fn nothing_that_is_needed_is_overwritten_and_nothing_is_learnt_from_nothing() {
+fn needed_files_are_not_overwritten_and_empty_input_is_refused() {
     let folder = Folder::new("outputs");
     let data = folder.write("a.libsvm", &made_up(0..300));
-    let (model, empty) = (folder.path("model"), folder.write("empty.libsvm", ""));
+    let model = folder.path("model");
+    let empty = folder.write("empty.libsvm", "");
     fails(&["train", "logistic", "--data", &data, "--out", &data], "would overwrite");
     fails(&["train", "logistic", "--data", &data, "--out", &model, "--plot", &model], "would overwrite");
     fails(&["train", "logistic", "--data", &data, "--out", &folder.path("")], "which is a folder");
@@ -135,5 +136,5 @@ fn nothing_that_is_needed_is_overwritten_and_nothing_is_learnt_from_nothing() {
     let shown = run(&["launch", "--", "train", "logistic", "--data", &data, "--show-settings"]);
     assert!(shown.starts_with("program = \"logistic\""), "{shown}");
     let wild = ["train", "linear", "--data", &data, "--updater", "sgd", "--rate", "1e6", "--epochs", "50"];
-    fails(&wild, "take a smaller --rate");
+    fails(&wild, "use a smaller --rate");
 }

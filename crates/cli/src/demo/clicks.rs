@@ -1,24 +1,26 @@
-//! A made-up log of shown advertisements: sparse rows of features, and whether somebody clicked.
+//! A synthetic click log: sparse rows of features, with a label that says whether an advertisement
+//! was clicked.
 //!
-//! Features are as uneven as real ones (a few in most rows, most in a few rows). Labels are drawn
-//! from a true logistic model over the very same features, without an intercept, so a learner can
-//! reach it and its loss is the floor. The same seed gives the same rows everywhere.
+//! Feature frequencies follow Zipf's law, like real ones: few features are in most rows, and most
+//! in few rows. Labels are drawn from a true logistic model over the same features, without an
+//! intercept. So a learner can reach the true model, and its loss is the floor. The same seed gives
+//! the same rows on every machine.
 
 use std::ops::Range;
 
 use super::logistic::{evaluate, sigmoid};
 use types::SplitMix64;
 
-/// A row has a number of distinct features in this range, its end included.
+/// The least and the largest number of distinct features in a row.
 const ROW_FEATURES: (u64, u64) = (15, 25);
-/// The frequency of the feature of rank r goes as r to the minus this.
+/// The frequency of the feature of rank r is proportional to r to the minus this.
 const ZIPF_EXPONENT: f64 = 1.1;
-/// The part of rows that are clicks, and the expected loss of who knows the true model, which
-/// weights are scaled to meet.
+/// The share of rows that are clicks. The true weights are scaled to give it.
 const CLICK_RATE: f64 = 0.3;
+/// The expected loss of the true model. The true weights are scaled to give it.
 const FLOOR_LOSS: f64 = 0.5;
 
-/// Rows of features in compressed form: row `i` has `features[offsets[i]..offsets[i + 1]]`,
+/// Rows in compressed sparse row form: row `i` has `features[offsets[i]..offsets[i + 1]]`,
 /// ascending.
 pub(crate) struct Clicks {
     offsets: Vec<u32>,
@@ -31,8 +33,8 @@ impl Clicks {
     /// Draws a data set.
     ///
     /// # Panics
-    /// If there are no rows, fewer than 100 features (rows of distinct ones would be hard to find),
-    /// or more than fit.
+    /// If there are no rows, fewer than 100 features (distinct ones would be hard to draw), or more
+    /// rows than fit.
     pub(crate) fn generate(seed: u64, rows: usize, features: usize) -> Self {
         assert!(rows > 0 && features >= 100, "a data set needs rows, and at least 100 features");
         assert!(u32::try_from(rows * ROW_FEATURES.1 as usize).is_ok(), "a data set has at most 171 million rows");
@@ -59,20 +61,19 @@ impl Clicks {
         (self.features_of(row), self.labels[row])
     }
 
-    /// The part of rows in `range` that are clicks.
+    /// The share of rows in `range` that are clicks.
     pub(crate) fn click_rate(&self, range: Range<usize>) -> f64 {
         let length = range.len() as f64;
         self.labels[range].iter().filter(|label| **label).count() as f64 / length
     }
 
-    /// The mean log-loss of the true model on `range`: a loss that no learner can beat except by
-    /// luck.
+    /// The mean log-loss of the true model on `range`. A learner beats it only by chance.
     pub(crate) fn floor_loss(&self, range: Range<usize>) -> f64 {
         evaluate(self, range, &self.true_weights)
     }
 
-    /// The mean log-loss on `range` of always predicting its click rate: a loss that a learner must
-    /// beat to have learnt.
+    /// The mean log-loss on `range` of always predicting its click rate. A learner that has learnt
+    /// something beats it.
     pub(crate) fn click_rate_loss(&self, range: Range<usize>) -> f64 {
         entropy(self.click_rate(range))
     }
@@ -86,11 +87,10 @@ impl Clicks {
         &self.features[self.offsets[row] as usize..self.offsets[row + 1] as usize]
     }
 
-    /// Normal weights with the spread and mean that give `CLICK_RATE` and `FLOOR_LOSS` on a sample
-    /// of the rows.
+    /// Normally distributed weights, with the spread and mean that give `CLICK_RATE` and
+    /// `FLOOR_LOSS` on a sample of the rows.
     ///
-    /// A mean other than zero stands in for an intercept, which a learner without one could not
-    /// represent.
+    /// Their mean stands in for an intercept, which a learner without one could not represent.
     fn calibrated_weights(&self, random: &mut SplitMix64, features: usize) -> Vec<f32> {
         let normal: Vec<f32> = (0..features).map(|_| random.normal() as f32).collect();
         let sample: Vec<(f64, f64)> = (0..self.rows().min(5_000))
@@ -109,8 +109,7 @@ impl Clicks {
 
 /// Offsets and features of rows whose features are distinct and Zipf-distributed.
 fn draw_rows(random: &mut SplitMix64, rows: usize, features: usize) -> (Vec<u32>, Vec<u32>) {
-    // Ranks are dealt out at random, so that the frequent features do not all lie in the first
-    // server's range.
+    // Assign ranks at random, so that not all frequent features lie in the first server's range.
     let mut feature_of_rank: Vec<u32> = (0..features as u32).collect();
     random.shuffle(&mut feature_of_rank);
     let zipf = Zipf::new(features);
@@ -133,10 +132,12 @@ fn draw_rows(random: &mut SplitMix64, rows: usize, features: usize) -> (Vec<u32>
     (offsets, drawn)
 }
 
-/// Draws ranks from 0 with the frequency of rank r as (r + 1) to the minus `ZIPF_EXPONENT`.
+/// Draws ranks from 0, with a frequency of rank r proportional to (r + 1) to the minus
+/// `ZIPF_EXPONENT`.
 struct Zipf {
-    /// `below[r]` is the summed frequency of ranks 0 to r. Whole numbers, so that rounding in
-    /// `powf` cannot add up.
+    /// `below[r]` is the sum of the frequencies of ranks 0 to r. Integers, so that rounding errors
+    /// of
+    /// `powf` do not add up.
     below: Vec<u64>,
     /// For each equal slice of the total, the first rank that reaches into it: a draw starts its
     /// search there.
@@ -172,12 +173,12 @@ impl Zipf {
     }
 }
 
-/// The expected log-loss of predicting `rate` for what happens at that rate.
+/// The expected log-loss of predicting `rate` for an event of that rate.
 fn entropy(rate: f64) -> f64 {
     [rate, 1.0 - rate].iter().filter(|part| **part > 0.0).map(|part| -part * part.ln()).sum()
 }
 
-/// The point between `low` and `high` from which on the rising condition `reached` holds.
+/// Bisects for the point between `low` and `high` from which on `reached` holds.
 fn bisect(mut low: f64, mut high: f64, reached: impl Fn(f64) -> bool) -> f64 {
     for _ in 0..24 {
         let middle = (low + high) / 2.0;
@@ -218,7 +219,8 @@ mod tests {
     fn click_rate_and_floor_are_what_they_were_set_to() {
         for seed in 0..4 {
             let clicks = Clicks::generate(seed, 20_000, 20_000);
-            let (rate, floor) = (clicks.click_rate(0..20_000), clicks.floor_loss(0..20_000));
+            let rate = clicks.click_rate(0..20_000);
+            let floor = clicks.floor_loss(0..20_000);
             assert!((rate - CLICK_RATE).abs() < 0.02, "seed {seed}: click rate {rate}");
             assert!((floor - FLOOR_LOSS).abs() < 0.02, "seed {seed}: floor {floor}");
             assert!(clicks.click_rate_loss(0..20_000) > floor + 0.05);

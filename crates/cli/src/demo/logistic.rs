@@ -1,5 +1,5 @@
-//! Logistic regression on sparse rows: the loss, its gradient, and minibatches that name the
-//! weights they need.
+//! Logistic regression on sparse rows: the loss, its gradient, and minibatches with the keys of the
+//! weights that they need.
 //!
 //! With y ∈ {0, 1}, the score z = Σ w_f over the row's features and p = σ(z), a row's loss is
 //! −y ln p − (1−y) ln(1−p), and its derivative by each w_f of the row is p − y.
@@ -36,9 +36,10 @@ pub(crate) struct Minibatch {
     labels: Vec<bool>,
 }
 
-/// For each feature of the data set, its place among the keys of the minibatch last built. Kept
-/// between minibatches; what an earlier one left behind is harmless, because an entry counts only
-/// if the key at that place is its feature.
+/// For each feature of the data set, its index in the keys of the minibatch last built.
+///
+/// The memory is reused for the next minibatch. Stale entries are harmless: an entry counts only if
+/// the key at its index is the feature.
 pub(crate) struct Places(Vec<u32>);
 
 impl Places {
@@ -75,14 +76,14 @@ impl Minibatch {
         batch
     }
 
-    /// The distinct features: the keys to pull and to push. Ascending, until they are arranged
-    /// otherwise.
+    /// The distinct features: the keys to pull and to push. They ascend until
+    /// [`arrange`](Self::arrange) reorders them.
     pub(crate) fn keys(&self) -> &[u64] {
         &self.keys
     }
 
-    /// Puts the keys in another order: `order` holds the same ones. Weights and gradients follow it
-    /// from then on.
+    /// Reorders the keys: `order` holds the same keys in the new order. From then on, weights and
+    /// gradients have this order.
     pub(crate) fn arrange(&mut self, order: impl Iterator<Item = u64>, places: &mut Places) {
         let arranged: Vec<u64> = order.collect();
         debug_assert_eq!(arranged.len(), self.keys.len(), "the same keys in another order");
@@ -152,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_the_distinct_features_ascending_whatever_was_gathered_before() {
+    fn keys_are_the_distinct_features_ascending() {
         let clicks = Clicks::generate(5, 300, 400);
         let mut places = Places::new(clicks.features());
         for rows in [0..100, 50..51, 100..300, 0..0] {
@@ -172,7 +173,8 @@ mod tests {
         let mut batch = Minibatch::gather(&clicks, 0..60, &mut places);
         let weight = |key: &u64| (*key as f32 - 150.0) / 500.0;
         let read = |batch: &Minibatch| {
-            let (weights, mut gradient) = (batch.keys().iter().map(weight).collect::<Vec<_>>(), Vec::new());
+            let weights = batch.keys().iter().map(weight).collect::<Vec<_>>();
+            let mut gradient = Vec::new();
             let loss = batch.gradient(&weights, &mut gradient);
             assert!((loss / 60.0 - batch.loss(&weights)).abs() < 1e-12);
             let mut of_keys: Vec<(u64, f32)> = batch.keys().iter().copied().zip(gradient).collect();
@@ -193,7 +195,8 @@ mod tests {
         let batch = Minibatch::gather(&clicks, 0..40, &mut Places::new(clicks.features()));
         let mut random = SplitMix64::new(6);
         let mut weights: Vec<f32> = batch.keys().iter().map(|_| random.normal() as f32 * 0.2).collect();
-        let (mut gradient, mut ignored) = (Vec::new(), Vec::new());
+        let mut gradient = Vec::new();
+        let mut ignored = Vec::new();
         batch.gradient(&weights, &mut gradient);
         for index in 0..weights.len() {
             let weight = weights[index];
@@ -208,9 +211,10 @@ mod tests {
     }
 
     #[test]
-    fn descending_the_gradient_comes_near_the_floor_on_rows_never_seen() {
+    fn gradient_descent_comes_near_the_floor_on_held_out_rows() {
         let clicks = Clicks::generate(9, 24_000, 500);
-        let (train, held_out) = (20_000, 20_000..24_000);
+        let train = 20_000;
+        let held_out = 20_000..24_000;
         let mut places = Places::new(clicks.features());
         let mut weights = vec![0f32; clicks.features()];
         let mut gradient = Vec::new();
@@ -222,7 +226,8 @@ mod tests {
                 weights[*key as usize] -= 0.5 * slope;
             }
         }
-        let (loss, floor) = (evaluate(&clicks, held_out.clone(), &weights), clicks.floor_loss(held_out.clone()));
+        let loss = evaluate(&clicks, held_out.clone(), &weights);
+        let floor = clicks.floor_loss(held_out.clone());
         let untaught = clicks.click_rate_loss(held_out);
         assert!(loss < floor + 0.3 * (untaught - floor), "loss {loss}, floor {floor}, untaught {untaught}");
     }

@@ -1,12 +1,11 @@
-//! How far a run is: a bar where somebody watches a terminal, a line now and then where not. Both
-//! on standard error.
+//! The progress of a run on standard error: a bar on a terminal, otherwise a few lines.
 
 use std::io::IsTerminal;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// A run is reported in this many lines.
+/// How many lines report a run without a terminal.
 const LINES: u64 = 5;
 
 /// The display of one run.
@@ -27,7 +26,7 @@ impl Progress {
         Self::Bar(bar)
     }
 
-    /// The run has come to a clock, after this time, with this held-out loss.
+    /// Shows that the run has reached a clock, after this time, with this held-out loss.
     pub(crate) fn reach(&mut self, clock: u64, time: Duration, loss: f64) {
         match self {
             Self::Bar(bar) => {
@@ -45,7 +44,7 @@ impl Progress {
         }
     }
 
-    /// The run is over; what is displayed stays.
+    /// Ends the display. What it shows stays on the terminal.
     pub(crate) fn finish(&self) {
         if let Self::Bar(bar) = self {
             bar.abandon();

@@ -1,15 +1,15 @@
-//! What slack can gain at best: the time a cluster would take if computing were all there is.
+//! The ideal gain of slack: computes how long a cluster would take if computing took all the time.
 //!
-//! The schedule of stragglers that the demonstration's workers live through is run here on paper,
-//! without network, servers or scheduling noise. Measured over ideal gain is then what Slackwater
-//! itself leaves on the table.
+//! It evaluates the recurrence of bounded staleness on the demonstration's schedule of stragglers,
+//! without network, servers or scheduling noise. The measured gain over the ideal gain shows the
+//! share that Slackwater reaches.
 
 use std::time::Duration;
 
 use types::SplitMix64;
 
-/// Who is slow when: in each clock one worker, drawn at random, takes `factor` times as long as the
-/// others.
+/// The schedule of stragglers: in each clock one worker, drawn at random, takes `factor` times as
+/// long as the others.
 #[derive(Clone, Debug)]
 pub(crate) struct Schedule {
     workers: usize,
@@ -66,7 +66,7 @@ impl Schedule {
         all_finished.last().copied().unwrap_or_default()
     }
 
-    /// How many times sooner than in lock step the schedule ends under this slack.
+    /// How many times sooner the schedule ends with this slack than in lock-step.
     pub(crate) fn ideal_gain(&self, slack: usize) -> f64 {
         self.total(0).as_secs_f64() / self.total(slack).as_secs_f64()
     }
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_schedule_by_hand_comes_out_as_by_hand() {
+    fn total_matches_a_schedule_computed_by_hand() {
         // Worker 0 is slow in clocks 0 and 1 (3 + 3 + 1), worker 1 in clock 2 (1 + 1 + 3); slack 1.
         // Clock 2 of worker 1 starts when clock 0 of all is done, at 3, and ends at 6; worker 0
         // ends at 7.

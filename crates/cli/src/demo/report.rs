@@ -1,4 +1,4 @@
-//! What both runs come to: a table for people, JSON for programs, and the picture.
+//! The report of both runs: a table for people, JSON for programs, and a chart.
 
 use std::fmt;
 
@@ -12,22 +12,23 @@ use crate::totals::{Ranks, Totals, Waiting, bytes_in_words, grouped};
 use observe::chart::{Chart, Curve};
 
 const COLOURS: [&str; 2] = ["#c2410c", "#0f766e"];
-/// Losses are compared at a whole multiple of this.
+/// The loss at which the runs are compared is rounded up to a multiple of this.
 const LOSS_STEP: f64 = 0.001;
-/// Work that takes longer than scheduled by more than this factor was hindered, and the gain with
-/// it.
+/// If the work took longer than scheduled by more than this factor, the report says that the
+/// machine was busy.
 const BUSY: f64 = 1.05;
 
-/// Both runs and what they are compared by.
+/// Both runs, and the figures that they are compared with.
 pub(crate) struct Report<'a> {
     training: &'a Training,
     size: RunSize,
     runs: Vec<Run>,
-    /// The held-out loss of who knows the true model, and of always predicting the click rate.
+    /// The held-out loss of the true model.
     floor_loss: f64,
+    /// The held-out loss of always predicting the click rate.
     untaught_loss: f64,
     ideal_gain: f64,
-    /// Seconds that all workers together compute, by the schedule.
+    /// How many seconds all workers together compute, by the schedule.
     scheduled_seconds: f64,
 }
 
@@ -35,14 +36,15 @@ impl<'a> Report<'a> {
     /// Reports on a run in lock-step and one with slack.
     pub(crate) fn new(training: &'a Training, size: RunSize, clicks: &Clicks, runs: Vec<Run>) -> Self {
         let held_out = clicks.rows() - HELD_OUT_ROWS..clicks.rows();
-        let (floor_loss, untaught_loss) = (clicks.floor_loss(held_out.clone()), clicks.click_rate_loss(held_out));
+        let floor_loss = clicks.floor_loss(held_out.clone());
+        let untaught_loss = clicks.click_rate_loss(held_out);
         let schedule = training.schedule(size.workers);
-        let (ideal_gain, scheduled_seconds) =
-            (schedule.ideal_gain(training.slack as usize), schedule.work().as_secs_f64());
+        let ideal_gain = schedule.ideal_gain(training.slack as usize);
+        let scheduled_seconds = schedule.work().as_secs_f64();
         Self { training, size, runs, floor_loss, untaught_loss, ideal_gain, scheduled_seconds }
     }
 
-    /// The lowest loss that every run reached, up to the step at which losses are compared.
+    /// The lowest loss that both runs reached, rounded up to a multiple of `LOSS_STEP`.
     fn target(&self) -> f64 {
         let lowest = |run: &Run| run.curve.iter().map(|(_, loss)| *loss).fold(f64::INFINITY, f64::min);
         (self.runs.iter().map(lowest).fold(0.0, f64::max) / LOSS_STEP).ceil() * LOSS_STEP
@@ -76,8 +78,8 @@ impl<'a> Report<'a> {
         Chart { title, subtitle, curves, target: Some(self.target()), ..Chart::default() }
     }
 
-    /// A curve from where it has learnt anything at all: the first steps fall so far that they
-    /// would flatten the rest.
+    /// The part of a curve from where it is below the loss of predicting the click rate. The steep
+    /// fall before that would flatten the rest of the chart.
     fn learning(&self, mut curve: Curve) -> Curve {
         let first = curve.points.iter().position(|(_, loss)| *loss < self.untaught_loss).unwrap_or(0);
         curve.points.drain(..first);
@@ -155,16 +157,16 @@ impl Report<'_> {
     fn write_setting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Training { clocks, minibatch, base_ms, factor, rows, features, .. } = self.training;
         let RunSize { servers, workers } = self.size;
-        let (rows, features) = (grouped(*rows), grouped(*features));
+        let rows = grouped(*rows);
+        let features = grouped(*features);
         let data = format!("{rows} made-up clicks with {features} features");
         writeln!(f, "\nLogistic regression on {data}: {servers} servers, {workers} workers,")?;
         write!(f, "{clocks} clocks of {minibatch} rows and {base_ms} ms. ")?;
         writeln!(f, "In each clock one worker, drawn at random, takes {factor} times as long.")?;
-        let (held_out, floor, untaught) = (grouped(HELD_OUT_ROWS as u64), self.floor_loss, self.untaught_loss);
-        writeln!(
-            f,
-            "Loss is the mean log-loss of the weights worker 0 reads, on {held_out} rows that nobody trains on:"
-        )?;
+        let held_out = grouped(HELD_OUT_ROWS as u64);
+        let floor = self.floor_loss;
+        let untaught = self.untaught_loss;
+        writeln!(f, "Loss is the mean log-loss of the weights that worker 0 reads, on {held_out} held-out rows:")?;
         writeln!(
             f,
             "{untaught:.3} for always predicting the click rate, {floor:.3} for the model that made the rows.\n"
@@ -198,20 +200,20 @@ impl Report<'_> {
 
     fn write_gain(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let slack = self.training.slack;
-        let (clocks, loss) =
-            (self.gain(|run| Totals::of(&run.workers).seconds), self.gain(|run| self.seconds_to_target(run)));
+        let clocks = self.gain(|run| Totals::of(&run.workers).seconds);
+        let loss = self.gain(|run| self.seconds_to_target(run));
         let ideal = self.ideal_gain;
         let reached = 100.0 * clocks / ideal;
         write!(f, "\nGain of slack {slack}: {clocks:.2} times the clocks per second; ")?;
         writeln!(f, "the same loss {loss:.2} times sooner.")?;
-        write!(f, "Ideal gain of this slack with these stragglers, were computing all there is: {ideal:.2}; ")?;
+        write!(f, "Ideal gain of this slack with these stragglers, if computing took all the time: {ideal:.2}; ")?;
         writeln!(f, "{reached:.0} % of it is reached.")?;
         let own = self.runs.iter().map(|run| Totals::of(&run.workers).own_seconds).fold(0.0, f64::max)
             / self.scheduled_seconds;
         if own > BUSY {
             writeln!(
                 f,
-                "This machine was busy with something else: work took up to {own:.2} times as long as scheduled."
+                "This machine was busy with other programs: the work took up to {own:.2} times as long as scheduled."
             )?;
         }
         Ok(())

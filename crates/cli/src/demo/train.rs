@@ -1,4 +1,5 @@
-//! The learning program: one worker's part of both runs, in terms of sessions and tables alone.
+//! The training program of the demonstration: one worker's part of both runs, written with sessions
+//! and tables alone.
 
 use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant};
@@ -15,24 +16,24 @@ use super::{HELD_OUT_ROWS, Training};
 use crate::figures::Figures;
 
 const ADAGRAD: UpdaterSpec = UpdaterSpec::Adagrad { rate: 0.05, epsilon: 1e-8 };
-/// A loss curve has about this many points.
+/// How many points a loss curve has, about.
 const CURVE_POINTS: usize = 60;
-/// Weights that may wait for their loss to be computed. It takes far less time than there is
-/// between two of them.
+/// How many sets of weights may wait for their loss to be computed. Computing one takes far less
+/// time than passes between two.
 const CURVE_BACKLOG: usize = 8;
 
-/// One of the two runs, as the first worker knows it in the end.
+/// The results of one of the two runs, which the first worker has in the end.
 pub(crate) struct Run {
     pub(crate) slack: u64,
-    /// What each worker measured.
+    /// The figures of each worker.
     pub(crate) workers: Vec<Figures>,
-    /// Seconds since the start, and the held-out loss of the weights that the first worker read
-    /// then.
+    /// Seconds since the start, and the held-out loss of the weights that the first worker read at
+    /// that time.
     pub(crate) curve: Vec<(f64, f64)>,
 }
 
 impl Run {
-    /// What the run is called in text and pictures.
+    /// The run's name in text and charts.
     pub(crate) fn label(&self) -> String {
         label(self.slack)
     }
@@ -42,7 +43,7 @@ fn label(slack: u64) -> String {
     if slack == 0 { "lock-step".to_owned() } else { format!("slack {slack}") }
 }
 
-/// Rows and their keys in the order of the table, in which its values come and go.
+/// Rows, and their keys in the order of the table. Pulled and pushed values have this order.
 struct Batch {
     rows: Minibatch,
     keys: Keys,
@@ -57,24 +58,27 @@ impl Batch {
     }
 }
 
-/// Trains from nothing, once in lock-step and once with slack, on the same rows with the same
+/// Trains two models, one in lock-step and one with slack, on the same rows with the same
 /// stragglers. Returns both runs to the first worker.
 pub(crate) fn train(session: &Session, training: &Training, clicks: &Clicks) -> Result<Option<Vec<Run>>, Error> {
-    let (worker, workers) = (session.rank() as usize, session.size().workers as usize);
+    let worker = session.rank() as usize;
+    let workers = session.size().workers as usize;
     let schedule = training.schedule(session.size().workers);
     let slacks = [0, training.slack];
     let tables: Vec<Table<f32>> = slacks.iter().map(|slack| make_weights(session, *slack)).collect::<Result<_, _>>()?;
     let figures_table = session.table::<f64>(Figures::table(slacks.len(), workers))?;
 
-    // Clock c of worker w takes rows (c · workers + w) · minibatch and on: the same in both runs,
-    // none twice in one pass.
-    let (minibatch, total) = (training.minibatch as usize, training.rows as usize);
+    // In clock c, worker w takes the rows from (c · workers + w) · minibatch on: the same in both
+    // runs, and no row twice in one pass.
+    let minibatch = training.minibatch as usize;
+    let total = training.rows as usize;
     let mut places = Places::new(clicks.features());
     let mut gather = |rows: &mut dyn Iterator<Item = usize>| Batch::gather(&tables[0], clicks, rows, &mut places);
     let rows = |number: usize| (number * minibatch..(number + 1) * minibatch).map(move |row| row % total);
     let clocks = training.clocks as usize;
     let held_out = gather(&mut (total..total + HELD_OUT_ROWS));
-    // Where workers may be lost, others learn what they leave: nobody has rows of its own.
+    // In an elastic run, workers lease minibatches, so that the others take over those of a lost
+    // one.
     let own = (0..clocks)
         .filter(|_| !session.is_elastic())
         .map(|clock| gather(&mut rows(clock * workers + worker)))
@@ -95,13 +99,13 @@ pub(crate) fn train(session: &Session, training: &Training, clicks: &Clicks) -> 
             _ => (part.run(|_, _| Ok(()))?, Vec::new()),
         };
         if session.is_draining() {
-            // The others go on without this worker, and without its figures.
+            // The others go on without this worker and its figures.
             return Ok(None);
         }
         curves.push((slack, curve));
         figures_table.push(&figures_table.keys(&[(run * workers + worker) as u64]), figures.to_row())?.wait()?;
     }
-    // Behind the barrier everybody's figures are in their table.
+    // After the barrier, the table holds the figures of all workers.
     session.barrier()?;
     if worker != 0 {
         return Ok(None);
@@ -119,31 +123,33 @@ fn make_weights(session: &Session, slack: u64) -> Result<Table<f32>, Error> {
 
 /// The minibatches of a run.
 enum Minibatches<'a> {
-    /// One in each clock, and each is this worker's.
+    /// This worker's minibatches, one for each clock.
     Own(Vec<Batch>),
-    /// So many, whoever takes the next: they are gathered by their numbers.
+    /// Minibatches that all workers lease by their numbers, and gather when they have the lease.
     Leased { count: u64, features: usize, gather: &'a dyn Fn(u64, &mut Places) -> Batch },
 }
 
-/// What a worker has to do in one run.
+/// A worker's part of one run.
 struct Part<'a> {
     session: &'a Session,
     table: &'a Table<f32>,
-    /// Which of the runs it is.
+    /// The index of the run.
     run: usize,
     minibatches: &'a Minibatches<'a>,
     schedule: &'a Schedule,
 }
 
 impl Part<'_> {
-    /// Works clock after clock from a common start to a common end. `look` is called with the clock
-    /// and the time since the start: in each clock, while its duration is running, and once more
-    /// when everybody has finished.
+    /// Runs clock after clock, from a barrier at the start to a barrier at the end. It calls `look`
+    /// with the clock and the time since the start: within each clock, and once more after all
+    /// workers have finished.
     fn run(&self, mut look: impl FnMut(usize, Duration) -> Result<(), Error>) -> Result<Figures, Error> {
         let session = self.session;
         let mut figures = Figures::new(session.size().workers as usize);
         session.barrier()?;
-        let (start, times, traffic) = (Instant::now(), session.time_breakdown(), session.traffic());
+        let start = Instant::now();
+        let times = session.time_breakdown();
+        let traffic = session.traffic();
         match self.minibatches {
             Minibatches::Own(batches) => {
                 let mut last_push = None;
@@ -178,7 +184,7 @@ impl Part<'_> {
         Ok(figures)
     }
 
-    /// Learns from one minibatch, in as much time as the schedule has it.
+    /// Learns from one minibatch, in the time that the schedule gives it.
     fn learn(
         &self,
         clock: usize,
@@ -196,14 +202,14 @@ impl Part<'_> {
         batch.rows.gradient(rows.values(), &mut gradient);
         let examples = if lease.is_some() { batch.rows.rows() as u64 } else { 1 };
         let push = table.push_opts(&batch.keys, gradient, PushOptions { examples, lease, ..PushOptions::default() })?;
-        // Those who take over what another has left work on beyond the schedule.
+        // A worker that takes over another's minibatches runs past the end of the schedule.
         let duration = schedule.duration(session.rank() as usize, clock % schedule.clocks());
         std::thread::sleep(duration.saturating_sub(admitted.elapsed()));
         Ok(push)
     }
 
-    /// The first worker's part: now and then it also reads the weights that the held-out rows need.
-    /// A thread of its own computes their loss, and so the run goes on as it would without.
+    /// The first worker's part: now and then, it also pulls the weights of the held-out rows. A
+    /// separate thread computes their loss, so that the run is not slowed.
     fn run_and_watch(&self, held_out: &Batch, mut progress: Progress) -> Result<(Figures, Vec<(f64, f64)>), Error> {
         let clocks = self.schedule.clocks();
         let every = clocks.div_ceil(CURVE_POINTS);
@@ -222,7 +228,8 @@ impl Part<'_> {
             let figures = self.run(|clock, time| {
                 if clock.is_multiple_of(every) || clock == clocks {
                     let rows = self.table.pull(&held_out.keys)?.wait()?;
-                    // The watcher hangs up only by panicking, which joining it will show.
+                    // The watcher stops receiving only if it panics; joining it then shows the
+                    // panic.
                     weights.send((clock.min(clocks), time, rows.into_values())).ok();
                 }
                 Ok(())

@@ -1,5 +1,5 @@
-//! What each worker measured, where workers come and go: of those who saw the end, however many and
-//! whichever they are.
+//! The figures of the workers of an elastic run. Each worker that is there at the end adds its
+//! figures to shared tables, and the worker that writes the report reads them all.
 
 use crate::figures::Figures;
 use crate::totals::Ranks;
@@ -7,23 +7,23 @@ use slackwater::policy::NumberType;
 use slackwater::{Consistency, Error, Session, Table, TableSpec};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Whoever was waited for no longer than this is not worth a column.
+/// Waiting times of at most this many seconds are left out of the report.
 const SECONDS: f64 = 0.005;
 
-/// The tables in which figures meet: rows of as many workers as there are.
+/// The tables that collect the figures, with a row for each worker.
 pub(crate) struct Crew {
-    /// By rank: when it began, in seconds since 1970, and its figures.
+    /// By rank: when the worker began, in seconds since 1970, and its figures.
     figures: Table<f64>,
-    /// By rank and rank: how long one waited for the other.
+    /// By two ranks: how many seconds the first worker waited for the second.
     waited: Table<f64>,
 }
 
-/// What the crew comes to.
+/// The figures of all workers.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Muster {
     pub(crate) workers: Vec<Figures>,
     pub(crate) ranks: Ranks,
-    /// When the first of them began, in seconds since 1970.
+    /// When the first worker began, in seconds since 1970.
     pub(crate) begun: f64,
 }
 
@@ -49,9 +49,10 @@ impl Crew {
         self.figures.push(&self.figures.keys(&[rank.into()]), row)?.wait()
     }
 
-    /// Everybody's.
+    /// The figures of all workers.
     pub(crate) fn muster(&self) -> Result<Muster, Error> {
-        let (rows, waited) = (self.figures.scan(..)?.wait()?, self.waited.scan(..)?.wait()?);
+        let rows = self.figures.scan(..)?.wait()?;
+        let waited = self.waited.scan(..)?.wait()?;
         let rows = rows.ids().iter().map(|rank| *rank as u32).zip(rows.values().chunks_exact(1 + Figures::width(0)));
         let waited =
             waited.ids().iter().map(|key| ((*key >> 32) as u32, *key as u32)).zip(waited.values().iter().copied());
@@ -77,7 +78,7 @@ mod tests {
     use slackwater::RunSize;
 
     #[test]
-    fn everybody_who_is_there_is_mustered_with_whomever_it_waited_for() {
+    fn muster_reads_every_worker_and_whom_it_waited_for() {
         let session = Session::embedded(RunSize { servers: 2, workers: 1 }).expect("a run").remove(0);
         let crew = Crew::open(&session).expect("tables");
         let figures =

@@ -1,21 +1,22 @@
-//! A loss over time in few points, however long it takes: when there are too many, neighbours are
-//! put together.
+//! A loss curve in a bounded number of points: when there are too many, each pair of neighbours is
+//! merged.
 
-/// A curve has at most this many points.
+/// The most points of a curve.
 pub(crate) const POINTS: usize = 128;
-/// Numbers in a row of a table that carries a curve.
+/// How many numbers the row of a curve has.
 pub(crate) const WIDTH: usize = 3 * POINTS;
 
-/// Losses of examples, put together by time.
+/// The loss of a worker's minibatches over time.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Curve {
     points: Vec<Point>,
-    /// Minibatches in a full point, and in the last one.
+    /// How many minibatches a full point has.
     each: u64,
+    /// How many minibatches the last point has.
     last: u64,
 }
 
-/// Some examples: their number, and sums over them.
+/// Some examples: their number, and the sums of their times and losses.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Point {
     examples: f64,
@@ -40,7 +41,7 @@ impl Default for Curve {
 }
 
 impl Curve {
-    /// A minibatch that counts for so many examples, whose losses add up to `loss`.
+    /// Adds a minibatch of `examples` examples, whose losses add up to `loss`.
     pub(crate) fn add(&mut self, seconds: f64, examples: f64, loss: f64) {
         let point = Point { examples, seconds: examples * seconds, loss };
         match self.points.last_mut() {
@@ -59,7 +60,7 @@ impl Curve {
         }
     }
 
-    /// As a row of a table.
+    /// The curve as a row of a table.
     pub(crate) fn to_row(&self) -> Vec<f64> {
         let mut row: Vec<f64> =
             self.points.iter().flat_map(|point| [point.examples, point.seconds, point.loss]).collect();
@@ -67,7 +68,7 @@ impl Curve {
         row
     }
 
-    /// The curves of these rows put together: seconds and mean loss, in order of time.
+    /// Merges the curves of these rows: seconds and mean loss, in order of time.
     pub(crate) fn together<'a>(rows: impl Iterator<Item = &'a [f64]>) -> Vec<(f64, f64)> {
         let point = |three: &[f64]| Point { examples: three[0], seconds: three[1], loss: three[2] };
         let mut points: Vec<Point> = rows.flat_map(|row| row.chunks_exact(3).map(point)).collect();
@@ -80,7 +81,7 @@ impl Curve {
     }
 }
 
-/// Every two neighbours as one point.
+/// Merges each pair of neighbours into one point.
 fn halved(points: &[Point]) -> Vec<Point> {
     points.chunks(2).map(|pair| pair.iter().fold(Point::default(), |sum, point| sum.and(*point))).collect()
 }

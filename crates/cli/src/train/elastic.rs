@@ -1,5 +1,5 @@
-//! A worker in a run that workers come to and go from: it leases its data, and whoever is there at
-//! the end writes down what all have learnt.
+//! A worker's training in an elastic run: the worker leases its data, and one of the workers that
+//! are there at the end writes the model and the report.
 
 use super::crew::{Crew, Muster};
 use super::job::Job;
@@ -17,13 +17,13 @@ use std::sync::atomic::AtomicU64;
 
 use super::report::Run;
 
-/// What may be otherwise where a run goes on from a checkpoint. In one run, all must have the same
-/// epochs and clocks; leases see to that.
+/// Settings that may differ when a run resumes from a checkpoint. Within one run, data leases check
+/// that all workers have the same epochs and clocks.
 const MAY_CHANGE: [&str; 4] = ["servers", "workers", "epochs", "per-clock"];
 
-/// The same for all workers that were told to do the same, whatever the run was like when each of
-/// them came.
-fn told(job: &Job) -> u64 {
+/// A hash of the settings that all workers must share, whatever the run's size was when they
+/// joined.
+fn settings_hash(job: &Job) -> u64 {
     let mut settings = job.settings.kept();
     settings.retain(|name, _| !MAY_CHANGE.contains(&name.as_str()));
     let mut hasher = DefaultHasher::new();
@@ -31,7 +31,7 @@ fn told(job: &Job) -> u64 {
     hasher.finish()
 }
 
-/// What all have learnt from, and their loss over time from `begun` on.
+/// What all workers have learnt from, and their loss over time, in seconds since `begun`.
 fn account(points: &[Counted], begun: f64) -> (Account, Vec<(f64, f64)>) {
     let all = points.iter().copied().fold(Counted::default(), Counted::and);
     let curve = points.iter().filter(|point| point.weight > 0.0);
@@ -45,7 +45,7 @@ fn account_of(counted: Counted) -> Account {
     Account { rows: counted.examples, minibatches: counted.minibatches, bad_rows: counted.bad_rows }
 }
 
-/// One worker's part. What comes of it all is written and printed when this returns, by whomever.
+/// One worker's training. When it returns, one of the workers has written the model and the report.
 pub(crate) fn work_on(
     session: &Session,
     job: &Job,
@@ -53,15 +53,16 @@ pub(crate) fn work_on(
     metrics: Option<&Metrics>,
     learnt_here: &AtomicU64,
 ) -> anyhow::Result<()> {
-    let (rank, RunSize { workers, .. }) = (session.rank(), session.size());
+    let rank = session.rank();
+    let RunSize { workers, .. } = session.size();
     session.limit_bandwidth(job.bandwidth);
     let begun = now();
     let per_clock = job.settings.count("per-clock").map_or(PER_CLOCK, |minibatches| minibatches as u32);
-    let leased = Leased::of(&job.data, told(job))?.per_clock(per_clock);
+    let leased = Leased::of(&job.data, settings_hash(job))?.per_clock(per_clock);
     if rank == 0 && leased.ranges() < u64::from(workers) {
         eprintln!(
-            "note: the input can be cut into {} only, for {workers} workers: compressed files stay whole, and small ones; \
-             plain files, or more of them, are shared better",
+            "note: the input can be cut into {} only, for {workers} workers: compressed files and small files stay \
+             whole; use plain files or more files",
             if leased.ranges() == 1 { "1 range".to_owned() } else { format!("{} ranges", leased.ranges()) }
         );
     }
@@ -71,7 +72,7 @@ pub(crate) fn work_on(
     let learned = match learn(session, job, Data::Leased(&leased), &mut watch) {
         Ok(learned) => learned,
         Err(error) => {
-            // What it came to is asked for all the more where it fails.
+            // Bring the metrics up to date: they matter most after a failure.
             watch.refresh();
             return Err(with_advice(error));
         }
@@ -83,12 +84,14 @@ pub(crate) fn work_on(
         let points = learned.tally.iter().map(|tally| tally.read()).collect::<Result<Vec<_>, _>>()?.concat();
         let in_all = learned.tally.as_ref().map(|tally| tally.read_all()).transpose()?.map(account_of);
         let Muster { workers, ranks, begun } = crew.muster()?;
-        // Those who began may all be gone.
+        // The workers that began the training may all be gone.
         let first = points.first().map_or(begun, |point| point.time / point.weight.max(1.0));
         let begun = begun.min(first);
         let (account, curve) = account(&points, begun);
-        let (seconds, codecs) = (now() - begun, session.codecs());
-        let (stopped, gap) = (learned.stopped, None);
+        let seconds = now() - begun;
+        let codecs = session.codecs();
+        let stopped = learned.stopped;
+        let gap = None;
         let run = Run { workers, ranks, seconds, account, in_all, curve, stopped, gap, codecs };
         Outcome::new(job, learned.model()?, run)?.give(job)
     });
@@ -100,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_all_have_learnt_is_a_sum_and_a_curve_in_order_of_time() {
+    fn account_adds_up_counts_and_sorts_the_curve_by_time() {
         let point = |time: f64, loss: f64| Counted {
             weight: 2.0,
             examples: 2.0,

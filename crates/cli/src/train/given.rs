@@ -1,4 +1,4 @@
-//! What the user gave: flags and a job file, both made from the one list of settings.
+//! The command line of `train`: flags and a job file, both defined by the one list of settings.
 
 use super::setting::{ASYNC, Group, Kind, Of, PROGRAMS, SETTINGS, Setting, find};
 use super::settings::{Origin, Settings};
@@ -8,26 +8,26 @@ use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// The positional argument, and the flags that are no settings.
+/// The positional argument, and the flags that are not in the list of settings.
 const WHAT: &str = "what";
 const SHOW: &str = "show-settings";
-/// A flag of its own for one value of a setting: in a job file it is `slack = "async"`.
+/// A flag that stands for a setting and its value: `--async` is `--slack async`.
 const SHORTHAND: (&str, &str, &str) = (ASYNC, "slack", ASYNC);
 
-/// What stands on the command line of `train`.
+/// The command line of `train`.
 #[derive(Clone, Debug)]
 pub(crate) struct Given {
     /// A program, or a job file.
     what: String,
     flags: BTreeMap<&'static str, Value>,
-    /// Only show what the settings come to.
+    /// Whether to print the settings and exit.
     pub(crate) show: bool,
 }
 
-/// `train` in one process, which is told how many servers and workers there are.
+/// `train` in one process. Its command line has the numbers of servers and workers.
 pub(crate) struct InProcess(pub Given);
 
-/// `train` in a run of processes, whose size the run says.
+/// `train` in a run of processes. The run sets the numbers of servers and workers.
 pub(crate) struct InRun(pub Given);
 
 impl Given {
@@ -66,8 +66,7 @@ impl Given {
         Ok(Self { what, flags, show: matches.get_flag(SHOW) })
     }
 
-    /// What the settings come to: flags win over the job file, and that over what they are if
-    /// nobody says.
+    /// The settings: flags override the job file, and the job file overrides defaults.
     pub(crate) fn settle(&self) -> anyhow::Result<Settings> {
         let mut settings = Settings::defaults();
         if PROGRAMS.contains(&self.what.as_str()) {
@@ -130,7 +129,7 @@ impl Setting {
                 .value_name("true|false"),
             Kind::Texts(name) => argument.num_args(1..).action(ArgAction::Append).value_name(name),
             Kind::Text(name) => argument.value_name(name),
-            // A negative one is refused in words of ours, rather than taken for a flag.
+            // So that a negative number gets our error message, rather than be taken for a flag.
             Kind::Count(name, ..) | Kind::CountOr(name, _) => argument.value_name(name).allow_negative_numbers(true),
             Kind::Word(_) => argument.value_name("WHICH"),
             Kind::Number(_) => argument.value_name("X").allow_negative_numbers(true),
@@ -145,7 +144,7 @@ fn read_job(text: &str) -> anyhow::Result<Vec<(&'static str, Value)>> {
     for (key, value) in table.get_ref() {
         let line = 1 + text[..key.span().start].matches('\n').count();
         let name = key.get_ref().as_ref();
-        // A list there, as in a table's spec.
+        // A job file lists `codecs`, as a table's spec does.
         let name = if name == "codecs" { "codec" } else { name };
         let (name, value) = match find(name) {
             Some(setting) => (setting.name, setting.kind.read_toml(value.get_ref())),
@@ -156,7 +155,7 @@ fn read_job(text: &str) -> anyhow::Result<Vec<(&'static str, Value)>> {
     Ok(given)
 }
 
-/// The name of a setting that is most like this one.
+/// The name of the setting that is most similar to this one.
 fn nearest(name: &str) -> &'static str {
     let name = name.replace('_', "-");
     let likeness = |setting: &&Setting| strsim::jaro_winkler(setting.name, &name);

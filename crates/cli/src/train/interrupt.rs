@@ -1,5 +1,5 @@
-//! The interrupt signal: once, the clock is finished and the model written; twice, the process ends
-//! at once.
+//! The interrupt signal (SIGINT). The first one ends the training after the current clock, and the
+//! model is written; the second one ends the process at once.
 
 use anyhow::Context;
 use signal_hook::consts::SIGINT;
@@ -7,42 +7,43 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// What a process that was interrupted twice ends with, as shells have it.
+/// The exit status of a process that was interrupted twice, by the convention of shells.
 const STATUS: i32 = 128 + SIGINT;
 
-/// How often a waiting process looks whether it is told to stop, and after how many looks it does.
+/// How often a waiting process checks whether it was interrupted.
 const LOOK: Duration = Duration::from_millis(100);
+/// After how many such checks it ends.
 const MOMENT: u32 = 10;
 
-/// Whether the process was told to stop.
+/// Whether the process was interrupted.
 #[derive(Clone)]
 pub(crate) struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
-    /// Listens from now on.
+    /// Installs the signal handlers.
     pub(crate) fn listen() -> anyhow::Result<Self> {
         let told = Arc::new(AtomicBool::new(false));
-        // In this order: the first signal finds the flag down, and only then raises it.
+        // Handlers run in this order: the first signal finds the flag unset, and then sets it.
         signal_hook::flag::register_conditional_shutdown(SIGINT, STATUS, told.clone())
             .and_then(|_| signal_hook::flag::register(SIGINT, told.clone()))
             .context("cannot listen for signals")?;
         Ok(Self(told))
     }
 
-    /// One that no signal reaches.
+    /// An interrupt that no signal sets.
     #[cfg(test)]
     pub(crate) fn unheard() -> Self {
         Self(Arc::default())
     }
 
-    /// As if the signal had come.
+    /// Acts as if the signal had come.
     #[cfg(test)]
     pub(crate) fn tell(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Does something that may wait for long and cannot end early. If the process is told to stop
-    /// meanwhile, it ends a moment later.
+    /// Does work that may wait for long and cannot be cancelled. If the process is interrupted
+    /// meanwhile, it ends about a second later.
     pub(crate) fn unless_told<R>(&self, work: impl FnOnce() -> R) -> R {
         let (done, waiting) = std::sync::mpsc::channel::<()>();
         let told = self.clone();

@@ -1,4 +1,4 @@
-//! What is to be done, once the settings are settled: the program, how it learns, and from what.
+//! A training job, made from the settings: the program, its training method, and its data.
 
 use super::reading::{labels, open_alike, open_training_data};
 use super::settings::{Origin, Settings};
@@ -19,20 +19,20 @@ use slackwater::cluster::Bandwidth;
 use slackwater::policy::Codecs;
 use slackwater::{Consistency, RunSize};
 
-/// What is to be done.
+/// A training job.
 pub(crate) struct Job {
     pub(crate) settings: Settings,
     pub(crate) method: Method,
     pub(crate) training: Training,
     pub(crate) data: DataReader,
     pub(crate) test: Option<DataReader>,
-    /// What each worker may send in a second.
+    /// The bound on what each worker sends in a second, if any.
     pub(crate) bandwidth: Option<Bandwidth>,
 }
 
 impl Job {
-    /// Settles what the settings leave open, and opens the files. In a run of processes, its size
-    /// is given.
+    /// Fills in what the settings leave open, and opens the files. `run` is the size of a run of
+    /// processes.
     pub(crate) fn new(mut settings: Settings, run: Option<RunSize>) -> anyhow::Result<Self> {
         if let Some(RunSize { servers, workers }) = run {
             settings.set("servers", Value::Count(servers.into()), Origin::Run);
@@ -45,7 +45,7 @@ impl Job {
             matches!(&method, Method::Minibatches(program) if program.name() != "fm") && training.bias;
         if settings.switch("standardise") && !can_standardise {
             bail!(
-                "`standardise` is for logistic, linear and softmax that step by minibatches and learn a constant term"
+                "`standardise` is for logistic, linear and softmax, without --no-bias and without --updater=proximal"
             );
         }
         let test = match settings.texts("test") {
@@ -63,13 +63,13 @@ impl Job {
     }
 }
 
-/// What is learnt, and how.
+/// The model and its training method.
 pub(crate) enum Method {
-    /// A program of sparse examples, minibatch by minibatch.
+    /// A program with sparse examples, trained by minibatches.
     Minibatches(Box<dyn Program>),
-    /// The same model as that program's, to the optimum.
+    /// The model of such a program, trained by proximal steps to the optimum.
     Proximal(Proximal, Box<dyn Program>),
-    /// A perceptron, minibatch by minibatch.
+    /// A multi-layer perceptron, trained by minibatches.
     Mlp(Mlp),
 }
 
@@ -88,7 +88,7 @@ impl Method {
         }
     }
 
-    /// Predicts with a model that was learnt so; `bias` says whether it has a constant term.
+    /// A predictor for a model of this method. `bias` says whether it has a constant term.
     pub(crate) fn predictor<'a>(&'a self, model: &'a Model, bias: bool) -> Result<Box<dyn Predict + 'a>, ModelError> {
         Ok(match self {
             Self::Minibatches(program) | Self::Proximal(_, program) => {
@@ -99,11 +99,12 @@ impl Method {
     }
 }
 
-/// The method that the settings name, all settled.
+/// The method that the settings choose.
 pub(crate) fn method(settings: &Settings, codecs: &Codecs) -> anyhow::Result<Method> {
     let number = |name| settings.number(name).unwrap_or(0.0);
     let count = |name| settings.count(name).with_context(|| format!("say how many --{name} there are"));
-    let (l2, seed) = (number("l2"), settings.count("seed").unwrap_or(0));
+    let l2 = number("l2");
+    let seed = settings.count("seed").unwrap_or(0);
     let proximal = proximal(settings, codecs)?;
     let program: Box<dyn Program> = match settings.text("program") {
         Some("logistic") => Box::new(Logistic { l2 }),
@@ -118,12 +119,11 @@ pub(crate) fn method(settings: &Settings, codecs: &Codecs) -> anyhow::Result<Met
         }),
         Some("mlp") => {
             if settings.text("updater") == Some("ftrl") || settings.switch("no-bias") {
-                bail!(
-                    "a perceptron's weights cannot start from zero, as ftrl's do, and its neurons have biases: take adam, adagrad or sgd"
-                );
+                bail!("mlp cannot use ftrl, whose weights start from zero, or --no-bias: use adam, adagrad or sgd");
             }
             let hidden = hidden(settings.text("hidden").unwrap_or("none"))?;
-            let (inputs, classes) = (count("inputs")? as usize, count("classes")? as usize);
+            let inputs = count("inputs")? as usize;
+            let classes = count("classes")? as usize;
             return Ok(Method::Mlp(Mlp { inputs, hidden, classes, seed, l2 }));
         }
         Some(other) => bail!("there is no program `{other}`"),
@@ -135,34 +135,32 @@ pub(crate) fn method(settings: &Settings, codecs: &Codecs) -> anyhow::Result<Met
     })
 }
 
-/// Neurons of hidden layers, with commas between them.
+/// Parses the numbers of neurons of the hidden layers, with commas between them.
 fn hidden(text: &str) -> anyhow::Result<Vec<usize>> {
     if text == "none" {
         return Ok(Vec::new());
     }
     let neurons = |word: &str| match word.trim().parse() {
         Ok(neurons) if (1..=1 << 20).contains(&neurons) => Ok(neurons),
-        _ => bail!("`{word}` in --hidden is no number of neurons from 1 to {}; `256,128` are two layers", 1 << 20),
+        _ => bail!("`{word}` in --hidden is not a number of neurons from 1 to {}; `256,128` are two layers", 1 << 20),
     };
     text.split(',').map(neurons).collect()
 }
 
-/// The proximal method, where it is asked for.
+/// The proximal method, if the settings choose it.
 fn proximal(settings: &Settings, codecs: &Codecs) -> anyhow::Result<Option<Proximal>> {
     if settings.text("updater") != Some("proximal") {
         return Ok(None);
     }
     if settings.text("program") != Some("logistic") {
-        bail!("proximal steps are for logistic; take ftrl, which makes weights exactly zero too");
+        bail!("proximal steps are for logistic; use ftrl, which makes weights exactly zero too");
     }
     if settings.number("l2").unwrap_or(0.0) > 0.0 {
-        bail!("proximal steps are for `l1` alone; take ftrl for `l2`");
+        bail!("proximal steps are for `l1` alone; use ftrl for `l2`");
     }
     let l1 = settings.number("l1").unwrap_or(0.0);
     if l1 <= 0.0 {
-        bail!(
-            "proximal steps are for `l1`: without it they have no optimum to say how far they are from; give --l1, or take ftrl"
-        );
+        bail!("proximal steps need `l1`: give --l1, or use ftrl");
     }
     Ok(Some(Proximal {
         l1,
@@ -180,10 +178,11 @@ fn training(settings: &Settings) -> anyhow::Result<Training> {
     if rate == 0.0 && updater != "proximal" {
         bail!("a `rate` of 0 learns nothing");
     }
-    let (beta, l1) = (settings.number("beta").unwrap_or(1.0), settings.number("l1").unwrap_or(0.0));
+    let beta = settings.number("beta").unwrap_or(1.0);
+    let l1 = settings.number("l1").unwrap_or(0.0);
     let falls = settings.text("decay") == Some("linear");
     if falls && settings.count("epochs") == Some(1) {
-        bail!("`decay` goes epoch by epoch, and there is one: ask for more `epochs`, or leave it out");
+        bail!("`decay` lowers the rate from epoch to epoch, and there is only one: set more `epochs`, or no `decay`");
     }
     let by_epoch = if falls { Rate::Falling(rate) } else { Rate::Constant(rate) };
     let rule = match updater {
@@ -191,7 +190,7 @@ fn training(settings: &Settings) -> anyhow::Result<Training> {
         "adagrad" => Rule::Adagrad { rate: by_epoch },
         "adam" => Rule::Adam { rate: by_epoch },
         "sgd" => Rule::Sgd { rate: by_epoch },
-        // It has steps of its own; what follows serves its tables and its predictions.
+        // Proximal training has its own steps and does not use this rule.
         "proximal" => Rule::Sgd { rate: by_epoch },
         other => bail!("there is no updater `{other}`"),
     };
@@ -200,28 +199,32 @@ fn training(settings: &Settings) -> anyhow::Result<Training> {
     Ok(Training { rule, l1, consistency: consistency(settings), bias, codecs })
 }
 
-/// What shrinks messages. Texts may have several names, with commas between them.
+/// The codecs of both directions. A text may list several, with commas between them.
 fn codecs(settings: &Settings, updater: &str) -> anyhow::Result<Codecs> {
     let names = |setting| -> Vec<String> {
         let names = settings.texts(setting).iter().flat_map(|names| names.split(','));
         names.map(|name| name.trim().to_owned()).filter(|name| !name.is_empty() && name != "none").collect()
     };
-    let (both, down) = (names("codec"), names("codec-down"));
+    let both = names("codec");
+    let down = names("codec-down");
     let says_down = !settings.texts("codec-down").is_empty();
     let lossy_down = slackwater::policy::is_lossy(if says_down { &down } else { &both });
     if lossy_down && (updater == "ftrl" || consistency(settings).bound().is_none()) {
-        let why =
-            if updater == "ftrl" { "ftrl's weights change with every example" } else { "nobody waits for a clock" };
+        let why = if updater == "ftrl" {
+            "ftrl's weights change with every example"
+        } else {
+            "asynchronous workers do not wait for clocks"
+        };
         if says_down {
-            bail!("what is read cannot be shrunk with loss, for {why}; leave lossy codecs out of `codec-down`");
+            bail!("lossy codecs cannot encode what workers read, because {why}; leave them out of `codec-down`");
         }
-        eprintln!("note: what workers read is not shrunk with loss, for {why}; what they push is");
+        eprintln!("note: lossy codecs encode only what workers push, not what they read, because {why}");
     }
     let codecs = Codecs::both(both);
     Ok(if says_down { codecs.down(down) } else { codecs })
 }
 
-/// What each worker may send in a second, where that is bounded.
+/// The bound on what each worker sends in a second, if any.
 pub(crate) fn bandwidth(settings: &Settings) -> anyhow::Result<Option<Bandwidth>> {
     settings.text("bandwidth").map(|rate| rate.parse().context("--bandwidth")).transpose()
 }

@@ -1,5 +1,5 @@
-//! One worker's learning, in the way that the settings ask for, and what there is to take away from
-//! it.
+//! One worker's training by the method that the settings choose, and the weights that it results
+//! in.
 
 use super::job::{Job, Method};
 use super::monitor::TrainingMonitor;
@@ -12,26 +12,26 @@ use data::{DataReader, ReadProgress};
 use slackwater::{Session, Table};
 use std::collections::BTreeMap;
 
-/// What a worker comes back with.
+/// The result of one worker's training.
 pub(crate) struct Learned {
     weights: Weights,
     pub(crate) stopped: bool,
     pub(crate) progress: ReadProgress,
-    /// How far from the optimum the weights are at most, where that is known.
+    /// A bound on the weights' distance from the optimum, for proximal steps only.
     pub(crate) gap: Option<Gap>,
-    /// What all workers have learnt from, where data is leased.
+    /// The rows and losses of all workers, where data is leased.
     pub(crate) tally: Option<Tally>,
 }
 
-/// Where the weights are.
+/// The tables that hold the weights.
 enum Weights {
     Proximal(Table<f32>),
-    /// Each with its name, on a scale if there is one.
+    /// Tables with their names, and the scaling of the features, if any.
     Tables(Vec<(String, Table<f32>)>, Option<Scaling>),
 }
 
 impl Learned {
-    /// The weights as a model has them, by name.
+    /// The tables of the model, by name.
     pub(crate) fn model(&self) -> Result<BTreeMap<String, ModelTable>, slackwater::Error> {
         match &self.weights {
             Weights::Proximal(table) => Ok([("weights".to_owned(), apps::proximal::weights(table)?)].into()),
@@ -47,7 +47,7 @@ impl Learned {
     }
 }
 
-/// Learns from a worker's share of the data by steps of all features together, to the optimum.
+/// Trains on a worker's share of the data by proximal steps, to the optimum.
 fn learn_proximal(
     session: &Session,
     proximal: &apps::proximal::Proximal,
@@ -67,11 +67,16 @@ fn learn_proximal(
         }),
         None => watch.go(),
     })?;
-    let (stopped, progress, gap) = (solved.stopped, solved.progress, Some(solved.gap));
-    Ok(Learned { weights: Weights::Proximal(solved.table), stopped, progress, gap, tally: None })
+    Ok(Learned {
+        weights: Weights::Proximal(solved.table),
+        stopped: solved.stopped,
+        progress: solved.progress,
+        gap: Some(solved.gap),
+        tally: None,
+    })
 }
 
-/// Learns from a worker's share of the data, or from what it is granted.
+/// Trains on a worker's share of the data, or on its data leases.
 pub(crate) fn learn(
     session: &Session,
     job: &Job,

@@ -1,5 +1,5 @@
-//! What a worker notes of its own training, minibatch after minibatch: for the display, for metrics
-//! and for the report.
+//! Monitors one worker's training, minibatch by minibatch: for the display, the metrics and the
+//! report.
 
 use super::curve::{Curve, WIDTH};
 use super::interrupt::Interrupt;
@@ -13,16 +13,16 @@ use slackwater::{Consistency, Session, TableSpec};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// How often the display and the metrics are brought up to date.
+/// How often the display and the metrics are updated.
 const LOOK: Duration = Duration::from_millis(100);
-/// How many numbers stand before the curve in a row.
+/// How many numbers precede the curve in a row of an account.
 const COUNTS: usize = 3;
 
-/// Looks on while a worker trains.
+/// The monitor of one worker's training.
 pub(crate) struct TrainingMonitor<'a> {
     session: &'a Session,
     interrupt: &'a Interrupt,
-    /// Rows that all workers of this process have learnt from.
+    /// How many rows all workers of this process have learnt from.
     learnt_here: &'a AtomicU64,
     metrics: Option<observe::WorkerMetrics>,
     display: Option<Display>,
@@ -33,36 +33,36 @@ pub(crate) struct TrainingMonitor<'a> {
     curve: Curve,
     rows: u64,
     minibatches: u64,
-    /// How far the reading of the data had come.
+    /// How much of the data was read.
     progress: data::ReadProgress,
     told: bool,
     since: Since,
     refreshed: Instant,
 }
 
-/// The first worker's display, and what it needs to know how far it is.
+/// The first worker's display, and what it needs to compute the share that is done.
 pub(crate) struct Display {
     pub(crate) progress: Progress,
     pub(crate) epochs: u32,
-    /// Of the first epoch, once that is over.
+    /// How many rows the first epoch had, once it is over.
     epoch_rows: Option<u64>,
     epoch_began_at_row: u64,
     epoch: u32,
 }
 
-/// What has happened since the last look.
+/// Sums since the last update of the display.
 struct Since {
     time: Instant,
     rows: u64,
     rows_here: u64,
     loss: f64,
-    /// Ordinary examples that the loss is a sum over.
+    /// The total importance of the examples that the loss is a sum over.
     weight: f64,
     staleness: u64,
     minibatches: u64,
 }
 
-/// What a worker counts, and its way to the first worker.
+/// What a worker has counted. Workers send it to the first worker as a row of a table.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Account {
     pub(crate) rows: f64,
@@ -71,7 +71,7 @@ pub(crate) struct Account {
 }
 
 impl Account {
-    /// The table in which everybody's accounts and curves meet: a row each.
+    /// The spec of the table that collects accounts and curves, a row for each worker.
     pub(crate) fn table(workers: u32) -> TableSpec {
         TableSpec::dense(".accounts", workers.into(), (COUNTS + WIDTH) as u32)
             .number(NumberType::F64)
@@ -82,7 +82,7 @@ impl Account {
         [&[self.rows, self.minibatches, self.bad_rows][..], &curve.to_row()].concat()
     }
 
-    /// The accounts of all rows together, and their curve.
+    /// The sum of the accounts of all rows, and their merged curve.
     pub(crate) fn together(rows: &[f64]) -> (Self, Vec<(f64, f64)>) {
         let rows = || rows.chunks_exact(COUNTS + WIDTH);
         let sum = |place: usize| rows().map(|row| row[place]).sum();
@@ -98,8 +98,8 @@ impl Display {
         Self { progress: Progress::start(program), epochs, epoch_rows: None, epoch_began_at_row: 0, epoch: 0 }
     }
 
-    /// The share of all rows that are behind a worker which has learnt from `rows` of them: in the
-    /// first epoch by the bytes that were read for them, by rows from then on.
+    /// The share of the training that is done, for a worker that has learnt from `rows` rows. In
+    /// the first epoch it is estimated from the bytes that were read, from then on by rows.
     fn share(&mut self, learnt: &Learnt, rows: u64) -> f64 {
         if let Some(share) = learnt.share {
             return share;
@@ -130,7 +130,8 @@ impl<'a> TrainingMonitor<'a> {
         display: Option<Display>,
     ) -> Self {
         let begun = Instant::now();
-        let (times, traffic) = (session.time_breakdown(), session.traffic());
+        let times = session.time_breakdown();
+        let traffic = session.traffic();
         let figures = Figures::new(if session.is_elastic() { 0 } else { session.size().workers as usize });
         let since = Since { time: begun, rows: 0, rows_here: 0, loss: 0.0, weight: 0.0, staleness: 0, minibatches: 0 };
         Self {
@@ -153,7 +154,7 @@ impl<'a> TrainingMonitor<'a> {
         }
     }
 
-    /// A minibatch was learnt.
+    /// Notes a minibatch that was learnt, and says whether to go on.
     pub(crate) fn see(&mut self, learnt: Learnt) -> Go {
         self.rows += learnt.examples;
         self.minibatches += 1;
@@ -175,7 +176,7 @@ impl<'a> TrainingMonitor<'a> {
         self.go()
     }
 
-    /// Whether to go on. To be asked after every clock.
+    /// Whether to go on. Training asks this after every clock.
     pub(crate) fn go(&mut self) -> Go {
         if self.refreshed.elapsed() >= LOOK {
             self.refresh();
@@ -187,7 +188,7 @@ impl<'a> TrainingMonitor<'a> {
         Go::On
     }
 
-    /// Brings the metrics up to date with what the session knows.
+    /// Updates the metrics from the session.
     pub(crate) fn refresh(&mut self) {
         self.refreshed = Instant::now();
         if let Some(metrics) = &self.metrics {
@@ -197,7 +198,7 @@ impl<'a> TrainingMonitor<'a> {
         }
     }
 
-    /// Brings the display, and how fast it goes, up to date.
+    /// Updates the display and the speed.
     fn look(&mut self, learnt: &Learnt) {
         let here = self.learnt_here.load(Ordering::Relaxed);
         let Since { time, rows, rows_here, loss, weight, staleness, minibatches } = &self.since;
@@ -226,16 +227,16 @@ impl<'a> TrainingMonitor<'a> {
         };
     }
 
-    /// Says, once, that it was told to stop.
+    /// Prints once that the training was interrupted.
     fn heed(&mut self) {
         if !std::mem::replace(&mut self.told, true)
             && let Some(display) = &self.display
         {
-            display.progress.say("interrupted: this clock is the last; once more ends at once");
+            display.progress.say("interrupted: this clock is the last; interrupt again to end at once");
         }
     }
 
-    /// The training is over. Returns what it came to.
+    /// Ends the monitoring, and returns the worker's figures, counts and loss curve.
     pub(crate) fn finish(mut self, progress: data::ReadProgress) -> (Figures, Account, Curve) {
         self.figures.account(
             self.begun.elapsed(),
@@ -259,11 +260,12 @@ impl<'a> TrainingMonitor<'a> {
     }
 }
 
-/// What the codecs of the session's tables do, in both directions.
+/// The statistics of the codecs of the session's tables, in both directions.
 fn codecs(session: &Session) -> Vec<observe::TableCodecStats> {
     let seconds = |nanoseconds: Option<f64>| nanoseconds.map(|nanoseconds| nanoseconds / 1e9);
     let used = session.codecs().into_iter().flat_map(|used| {
-        let (up, down) = (used.upward, used.downward);
+        let up = used.upward;
+        let down = used.downward;
         [("up", up, up.encode_ns_per_megabyte()), ("down", down, down.decode_ns_per_megabyte())].map(
             |(direction, meter, time)| observe::TableCodecStats {
                 table: used.table.clone(),
@@ -278,7 +280,8 @@ fn codecs(session: &Session) -> Vec<observe::TableCodecStats> {
 }
 
 fn state(session: &Session, rows_waiting: u64, bad_rows: u64) -> WorkerState {
-    let (traffic, times) = (session.traffic(), session.time_breakdown());
+    let traffic = session.traffic();
+    let times = session.time_breakdown();
     WorkerState {
         bytes_sent: traffic.bytes_out,
         bytes_received: traffic.bytes_in,
@@ -300,7 +303,7 @@ mod tests {
     fn the_share_done_follows_the_rows_learnt_from() {
         let mut display = Display::start("logistic", 2);
         let mut rows = 0;
-        // Two epochs of 300 rows in 900 bytes, of which the first 200 rows are read at once.
+        // Two epochs of 300 rows in 900 bytes. The first 200 rows are read at once.
         for (epoch, bytes, rows_read, expected) in [
             (0, 600, 200, 1.0 / 6.0),
             (0, 600, 200, 2.0 / 6.0),

@@ -1,25 +1,24 @@
-//! How far training is: a bar where somebody watches a terminal, a line now and then where not.
-//! Both on standard error.
+//! The progress of a training on standard error: a bar on a terminal, otherwise a few lines.
 
 use crate::totals::grouped;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
 use std::time::Duration;
 
-/// Without a terminal, so many lines are printed at most.
+/// The bound on the number of lines that are printed without a terminal.
 const LINES: f64 = 5.0;
-/// The bar's length, which is filled by shares of the whole.
+/// The bar's length, in steps.
 const LENGTH: f64 = 10_000.0;
 
-/// The display.
+/// The display of a training's progress.
 pub(crate) enum Progress {
     Bar(ProgressBar),
     Lines { printed: f64 },
 }
 
-/// What is displayed.
+/// The figures to display.
 pub(crate) struct Now {
-    /// Share of the rows learnt from, all epochs together.
+    /// The share of the rows of all epochs that were learnt from.
     pub(crate) share: f64,
     pub(crate) time: Duration,
     pub(crate) loss: f64,
@@ -28,7 +27,7 @@ pub(crate) struct Now {
 }
 
 impl Progress {
-    /// Begins.
+    /// Begins the display of a program.
     pub(crate) fn start(program: &str) -> Self {
         if !std::io::stderr().is_terminal() {
             return Self::Lines { printed: 0.0 };
@@ -39,7 +38,7 @@ impl Progress {
         Self::Bar(bar)
     }
 
-    /// Shows where it is.
+    /// Shows new figures.
     pub(crate) fn show(&mut self, now: &Now) {
         match self {
             Self::Bar(bar) => {
@@ -56,7 +55,7 @@ impl Progress {
         }
     }
 
-    /// Says something beside it.
+    /// Prints a line beside the display.
     pub(crate) fn say(&self, words: &str) {
         match self {
             Self::Bar(bar) => bar.println(words),
@@ -64,7 +63,7 @@ impl Progress {
         }
     }
 
-    /// It is over; what is displayed stays.
+    /// Ends the display. What it shows stays on the terminal.
     pub(crate) fn finish(&self) {
         if let Self::Bar(bar) = self {
             bar.abandon();

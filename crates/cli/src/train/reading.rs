@@ -1,4 +1,4 @@
-//! How files are read, as the settings say: what format, which columns, what labels are.
+//! Opens input files by the settings: their format, columns and labels.
 
 use super::setting::{FORMATS, Of};
 use super::settings::{Origin, Settings};
@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 use data::{ColumnRule, ColumnRules, Csv, CsvHeader, DataReader, FeatureHash, Format, Labels, Shuffle};
 use std::path::Path;
 
-/// What a file of one of these endings is.
+/// File name endings and their formats.
 const ENDINGS: [(&str, &str); 11] = [
     ("libsvm", "libsvm"),
     ("svm", "libsvm"),
@@ -22,8 +22,8 @@ const ENDINGS: [(&str, &str); 11] = [
     ("idx3-ubyte", "idx"),
 ];
 
-/// Opens the files to learn from, and settles what was left to be guessed: the settings then say
-/// how any other file is to be read alike.
+/// Opens the training files, and fills in the settings that were left open, by the files' names and
+/// contents. Other files can then be read in the same way.
 pub(crate) fn open_training_data(settings: &mut Settings) -> anyhow::Result<DataReader> {
     let files = settings.texts("data").to_vec();
     if files.is_empty() {
@@ -55,7 +55,7 @@ pub(crate) fn open_training_data(settings: &mut Settings) -> anyhow::Result<Data
     Ok(reader)
 }
 
-/// Where files are images, they say themselves how many pixels and classes there are.
+/// Fills in the numbers of inputs and classes from image files.
 fn settle_images(settings: &mut Settings, files: &[String]) -> anyhow::Result<()> {
     let program = settings.text("program").unwrap_or_default().to_owned();
     let unknown = |setting: &&str| {
@@ -67,10 +67,12 @@ fn settle_images(settings: &mut Settings, files: &[String]) -> anyhow::Result<()
     if settings.text("format") != Some("idx") || unknown.is_empty() {
         return Ok(());
     }
-    let (mut pixels, mut labels) = (0, 0);
+    let mut pixels = 0;
+    let mut labels = 0;
     for file in data::files(files)? {
         let shape = data::image_shape(&file)?;
-        (pixels, labels) = (shape.pixels.max(pixels), shape.largest_label.max(labels));
+        pixels = shape.pixels.max(pixels);
+        labels = shape.largest_label.max(labels);
     }
     for setting in unknown {
         let first = settings.count("first-class").unwrap_or(0);
@@ -80,24 +82,24 @@ fn settle_images(settings: &mut Settings, files: &[String]) -> anyhow::Result<()
     Ok(())
 }
 
-/// Opens other files, once through and in order, as the training data was read. Columns that it did
-/// not have are ignored.
+/// Opens other files as the training data was read, for one pass in order. Columns that the
+/// training data did not have are ignored.
 pub(crate) fn open_alike(settings: &Settings, files: &[String], labels: Labels) -> anyhow::Result<DataReader> {
     let mut reading = reading(settings, labels)?;
     if let Format::Csv(Csv { columns, .. }) | Format::Parquet(columns) = &mut reading.format {
         columns.others = ColumnRule::Ignored;
-        // They need not even be there.
+        // Columns to ignore may be missing.
         columns.named.retain(|(_, rule)| *rule != ColumnRule::Ignored);
     }
     Ok(DataReader::open(files, reading)?)
 }
 
-/// What the program takes for labels.
+/// The kind of labels that the program needs.
 pub(crate) fn labels(settings: &Settings) -> anyhow::Result<Labels> {
     Ok(match settings.text("program") {
         Some("linear") => Labels::Real,
         Some(program @ ("softmax" | "mlp")) => {
-            let needed = || format!("{program} needs to know how many --classes there are");
+            let needed = || format!("{program} needs to know how many --classes there are: give their number");
             let count = settings.count("classes").with_context(needed)?;
             Labels::Classes { first: settings.count("first-class").unwrap_or(0) as u32, count: count as u32 }
         }
@@ -105,7 +107,7 @@ pub(crate) fn labels(settings: &Settings) -> anyhow::Result<Labels> {
     })
 }
 
-/// Puts in place of `auto` what the files' names say.
+/// Replaces the format `auto` by the one that the files' names tell.
 fn settle_format(settings: &mut Settings, files: &[String]) -> anyhow::Result<()> {
     if settings.text("format") != Some(FORMATS[0]) {
         return Ok(());
@@ -114,12 +116,11 @@ fn settle_format(settings: &mut Settings, files: &[String]) -> anyhow::Result<()
     let mut found: Option<(&'static str, String)> = None;
     for path in data::files(files)? {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let format = guess(&name, with_columns).with_context(|| format!("cannot tell what {} is", path.display()))?;
+        let format =
+            guess(&name, with_columns).with_context(|| format!("cannot tell the format of {}", path.display()))?;
         match &found {
             Some((other, other_name)) if *other != format => {
-                bail!(
-                    "{other_name} looks like {other} and {name} like {format}: files that are read together are of one format"
-                )
+                bail!("{other_name} looks like {other} and {name} like {format}: all files must have one format")
             }
             _ => found = Some((format, name)),
         }
@@ -137,7 +138,7 @@ fn unpacked(name: &str) -> &str {
     name.strip_suffix(".gz").or_else(|| name.strip_suffix(".zst")).unwrap_or(name)
 }
 
-/// The format that a file's name tells of. `.tsv` has columns if the labels' column is named.
+/// The format that a file's name tells. A `.tsv` file has named columns if --label is given.
 fn guess(name: &str, with_columns: bool) -> anyhow::Result<&'static str> {
     let ending = Path::new(unpacked(name)).extension().unwrap_or_default().to_string_lossy().to_lowercase();
     let formats = FORMATS[1..].join(", ");
@@ -145,12 +146,12 @@ fn guess(name: &str, with_columns: bool) -> anyhow::Result<&'static str> {
     match ENDINGS.iter().find(|(known, _)| *known == ending || images && *known == "idx3-ubyte") {
         Some((_, format)) => Ok(format),
         None if ending == "tsv" && with_columns => Ok("csv"),
-        None if ending == "tsv" => bail!("say --format criteo, or name the labels' column with --label"),
-        None => bail!("its name has no ending that says so; say --format, one of {formats}"),
+        None if ending == "tsv" => bail!("give --format criteo, or name the labels' column with --label"),
+        None => bail!("its name has no known ending; give --format, one of {formats}"),
     }
 }
 
-/// One epoch in the files' order.
+/// The settings of a reader for one epoch in the files' order.
 fn reading(settings: &Settings, labels: Labels) -> anyhow::Result<data::ReaderSettings> {
     let bits = settings.count("hash-bits").unwrap_or(64) as u32;
     let format = match settings.text("format") {
@@ -183,12 +184,12 @@ fn separator(settings: &Settings) -> anyhow::Result<u8> {
         None => Ok(b','),
         Some(b"tab" | b"\\t") => Ok(b'\t'),
         Some([character]) if !b"\"\r\n".contains(character) => Ok(*character),
-        Some(other) => bail!("`{}` cannot stand between cells: give one character", String::from_utf8_lossy(other)),
+        Some(other) => bail!("`{}` cannot separate cells: give one character", String::from_utf8_lossy(other)),
     }
 }
 
 fn columns(settings: &Settings) -> anyhow::Result<ColumnRules> {
-    let label = settings.text("label").context("name the column that has the labels with --label")?;
+    let label = settings.text("label").context("name the column that holds the labels with --label")?;
     let mut columns = ColumnRules::new(label);
     for (name, rule) in
         [("numeric", ColumnRule::Numeric), ("categorical", ColumnRule::Categorical), ("ignore", ColumnRule::Ignored)]
@@ -208,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_says_what_a_file_is_whatever_packs_it() {
+    fn guess_knows_formats_by_file_names() {
         for (name, with_columns, expected) in [
             ("a.libsvm", false, "libsvm"),
             ("a.b.SVM.gz", false, "libsvm"),

@@ -1,4 +1,4 @@
-//! What a training comes to: figures for people or for programs, and the picture.
+//! The report of a training: figures as text or JSON, and a chart of the loss.
 
 use super::job::Job;
 use super::monitor::Account;
@@ -17,41 +17,41 @@ use slackwater::monitor::CodecUse;
 use std::fmt;
 use std::io::Write;
 
-/// How well the model fits what it has learnt from is measured on so many rows at most.
+/// The most rows of the training data on which the model's fit is measured.
 const TRAIN_ROWS: u64 = 1_000_000;
 const COLOUR: &str = "#0f766e";
 
-/// What the workers say of a run.
+/// What the workers measured in a run.
 pub(crate) struct Run {
     pub(crate) workers: Vec<Figures>,
     pub(crate) ranks: Ranks,
-    /// How long it took.
+    /// How long the run took.
     pub(crate) seconds: f64,
-    /// Of this run.
+    /// The counts of this run.
     pub(crate) account: Account,
-    /// Of this run and of those that it goes on from by checkpoints, every row of every epoch once;
-    /// where that is known.
+    /// The counts of this run and of the runs that it was resumed from, every row of every epoch
+    /// once. Known in elastic runs only.
     pub(crate) in_all: Option<Account>,
     /// Seconds and loss.
     pub(crate) curve: Vec<(f64, f64)>,
     pub(crate) stopped: bool,
     pub(crate) gap: Option<Gap>,
-    /// What codecs did for the first worker.
+    /// The codecs' statistics of one worker.
     pub(crate) codecs: Vec<CodecUse>,
 }
 
-/// What it came to.
+/// The report of a training.
 pub(crate) struct Report<'a> {
     job: &'a Job,
     run: Run,
     train: Option<Quality>,
     test: Option<Quality>,
-    /// Of each table, its name and how many features have a weight in it that is not zero.
+    /// For each table, its name and how many features have a weight other than zero.
     features: Vec<(String, usize)>,
 }
 
 impl<'a> Report<'a> {
-    /// Measures how well the model fits, and puts everything together.
+    /// Measures how well the model fits, and collects all figures.
     pub(crate) fn new(job: &'a Job, model: &Model, run: Run) -> anyhow::Result<Self> {
         let mut predictor = job.method.predictor(model, job.training.bias)?;
         let learnt_from = open_alike(&job.settings, job.settings.texts("data"), labels(&job.settings)?)?;
@@ -61,17 +61,17 @@ impl<'a> Report<'a> {
         Ok(Self { job, run, train, test, features })
     }
 
-    /// Prints it, and draws the picture.
+    /// Prints the report, and draws the chart.
     pub(crate) fn give(&self) -> anyhow::Result<()> {
         let settings = &self.job.settings;
-        // Not `print!`, which panics when whoever reads has heard enough.
+        // Not `print!`, which panics when the reader has closed the output.
         match settings.switch("json") {
             true => writeln!(std::io::stdout(), "{}", self.to_json())?,
             false => write!(std::io::stdout(), "{self}")?,
         }
         if let Some(plot) = settings.text("plot") {
             std::fs::write(plot, self.chart().to_svg())
-                .with_context(|| format!("cannot write the picture to {plot}; name another file with --plot"))?;
+                .with_context(|| format!("cannot write the chart to {plot}; name another file with --plot"))?;
         }
         Ok(())
     }
@@ -81,7 +81,8 @@ impl<'a> Report<'a> {
     }
 
     fn chart(&self) -> Chart {
-        let (RunSize { servers, .. }, workers) = (self.job.size(), self.run.workers.len() as u32);
+        let RunSize { servers, .. } = self.job.size();
+        let workers = self.run.workers.len() as u32;
         let name = self.job.method.name();
         let loss = if self.job.method.task() == Task::Regression { "squared loss" } else { "log-loss" };
         let slack = match self.job.training.consistency.bound() {
@@ -92,7 +93,7 @@ impl<'a> Report<'a> {
         Chart {
             title: format!("{name}: {loss} {last:.4} after {} rows", grouped(self.run.account.rows as u64)),
             subtitle: format!(
-                "{loss} of rows before they are learnt from; {workers} workers, {servers} servers, {slack}"
+                "{loss} of rows just before they are learnt from; {workers} workers, {servers} servers, {slack}"
             ),
             curves: vec![Curve { label: loss.to_owned(), colour: COLOUR.to_owned(), points: self.run.curve.clone() }],
             ..Chart::default()
@@ -138,7 +139,7 @@ impl<'a> Report<'a> {
     }
 }
 
-/// Figures by name; one that is not a number is null.
+/// The figures by name. A figure that is not a finite number is null.
 pub(crate) fn quality_json(quality: &Quality) -> Value {
     quality
         .named()
@@ -160,7 +161,7 @@ fn codec_json(used: &CodecUse) -> Value {
     })
 }
 
-/// What codecs did for a table, in a line.
+/// The codecs' statistics of a table, in a line.
 fn codec_line(used: &CodecUse) -> String {
     let names = if used.up.is_empty() { "none" } else { &used.up };
     let smaller = |ratio: Option<f64>| ratio.map_or("as they are".to_owned(), |ratio| format!("{ratio:.1} × smaller"));
@@ -172,7 +173,7 @@ fn codec_line(used: &CodecUse) -> String {
     )
 }
 
-/// Figures by name, in a line.
+/// The figures by name, in a line.
 pub(crate) fn quality_line(quality: &Quality) -> String {
     let figure = |(name, figure): (&str, f64)| format!("{} {}", name.replace('_', "-"), with_digits(figure));
     quality.named().into_iter().map(figure).collect::<Vec<_>>().join(", ")
@@ -186,17 +187,19 @@ fn with_digits(figure: f64) -> String {
 impl fmt::Display for Report<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let totals = Totals::of(&self.run.workers);
-        let (RunSize { servers, .. }, workers) = (self.job.size(), self.run.workers.len() as u32);
+        let RunSize { servers, .. } = self.job.size();
+        let workers = self.run.workers.len() as u32;
         let mut line = |name: &str, cell: String| writeln!(f, "{name:<40}  {cell}");
         let of = |count: u32, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
-        let (workers, servers) = (of(workers, "worker"), of(servers, "server"));
+        let workers = of(workers, "worker");
+        let servers = of(servers, "server");
         line("program", format!("{}, {workers}, {servers}", self.job.method.name()))?;
         let ended = if self.run.stopped { ", stopped early" } else { "" };
         line("rows learnt from", format!("{}{ended}", grouped(self.run.account.rows as u64)))?;
         if let Some(all) = self.run.in_all.as_ref().filter(|all| all.rows != self.run.account.rows) {
             line(
                 "rows learnt from in all",
-                format!("{}, with the run that this one goes on from", grouped(all.rows as u64)),
+                format!("{}, with the runs that this one resumed", grouped(all.rows as u64)),
             )?;
         }
         if self.run.account.bad_rows > 0.0 {
@@ -209,10 +212,11 @@ impl fmt::Display for Report<'_> {
             line(&format!("{what} {name} that are not zero"), grouped(*count as u64))?;
         }
         if let Some(gap) = self.run.gap {
-            let (objective, above) = (gap.objective / gap.examples, 100.0 * gap.relative());
-            line("mean loss + λ1 |w|", format!("{objective:.6}, at most {above:.2} % above the least there is"))?;
+            let objective = gap.objective / gap.examples;
+            let above = 100.0 * gap.relative();
+            line("mean loss + λ1 |w|", format!("{objective:.6}, at most {above:.2} % above the optimum"))?;
         }
-        for (name, quality) in [("on what was learnt from", &self.train), ("on test rows", &self.test)] {
+        for (name, quality) in [("on training rows", &self.train), ("on test rows", &self.test)] {
             if let Some(quality) = quality {
                 line(name, quality_line(quality))?;
             }

@@ -8,62 +8,63 @@ pub(crate) struct Setting {
     /// Its flag without the dashes, and its key in a job file and in a model.
     pub(crate) name: &'static str,
     pub(crate) kind: Kind,
-    /// What it is if nobody says, as it would be written after the flag. Where this says what it
-    /// depends on, or there is nothing, the program decides.
+    /// Its default, as it would be written after the flag.
     pub(crate) default: Preset,
-    /// Whose it is.
+    /// What the setting belongs to.
     pub(crate) of: Of,
-    /// Under which heading of the help it stands.
+    /// Its heading in the help.
     pub(crate) group: Group,
     pub(crate) help: &'static str,
 }
 
-/// What a setting can be.
+/// The values that a setting can have.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Kind {
+    /// True or false.
     Switch,
-    /// Any text, called so.
+    /// Any text. The help calls it by this name.
     Text(&'static str),
-    /// Any number of texts, called so.
+    /// Any number of texts. The help calls each by this name.
     Texts(&'static str),
     /// One of these words.
     Word(&'static [&'static str]),
-    /// A whole number, called so, from the least to the most.
+    /// A whole number: its name in the help, the least and the largest value.
     Count(&'static str, u64, u64),
-    /// A whole number, called so, or this word.
+    /// A whole number, with this name in the help, or this word.
     CountOr(&'static str, &'static str),
     /// A finite number of at least this.
     Number(f64),
 }
 
-/// What a setting is if nobody says.
+/// The default of a setting.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Preset {
-    /// It is not there.
+    /// There is no default: the setting is not set.
     Absent,
-    /// This.
+    /// This value.
     Is(&'static str),
-    /// Depends on other settings, in these words.
+    /// The default depends on other settings or on the data, in these words.
     Depends(&'static str),
 }
 
-/// Whose a setting is, and so where it may be given and where it is kept.
+/// What a setting belongs to. It decides where the setting may be given and whether a model keeps
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Of {
-    /// The model's: every program has it.
+    /// The model, for every program.
     Model,
-    /// The model's: only these programs have it.
+    /// The model, for these programs only.
     Programs(&'static [&'static str]),
-    /// The model's: only files of these formats are read by it.
+    /// The model, for files of these formats only.
     Formats(&'static [&'static str]),
-    /// The model's: only these updaters have it.
+    /// The model, for these updaters only.
     Updaters(&'static [&'static str]),
-    /// The size of a run in one process. In a run of processes, the run says.
+    /// The size of a run in one process. In a run of processes, the run sets it.
     RunSize,
-    /// The report's: it changes nothing in the model, and is not kept in it.
+    /// The report. It does not change the model, and the model does not keep it.
     Report,
-    /// A run's in one process, and not kept either. In a run of processes, it is said to `launch`,
-    /// `server` and `worker`.
+    /// A run in one process. The model does not keep it. In a run of processes, it is given to
+    /// `launch`, `server` and `worker`.
     Process,
 }
 
@@ -78,7 +79,7 @@ pub(crate) enum Group {
 }
 
 impl Group {
-    /// As it stands in the help.
+    /// Its text in the help.
     pub(crate) fn heading(self) -> &'static str {
         match self {
             Self::Input => "Input",
@@ -94,7 +95,7 @@ pub(crate) const PROGRAMS: [&str; 5] = ["logistic", "linear", "softmax", "fm", "
 pub(crate) const FORMATS: [&str; 8] = ["auto", "libsvm", "libffm", "vw", "criteo", "csv", "parquet", "idx"];
 pub(crate) const UPDATERS: [&str; 5] = ["ftrl", "adagrad", "adam", "sgd", "proximal"];
 pub(crate) const DECAYS: [&str; 2] = ["none", "linear"];
-/// The words that stand in place of a number.
+/// Words that some settings take in place of a number.
 pub(crate) const ASYNC: &str = "async";
 pub(crate) const OFF: &str = "off";
 
@@ -111,8 +112,8 @@ const fn setting(name: &'static str, kind: Kind, default: Preset, of: Of, group:
     Setting { name, kind, default, of, group, help }
 }
 
-/// Every setting, group by group, in the order in which the help shows them. The first is the
-/// program, which is an argument and no flag.
+/// Every setting, group by group, in the order of the help. The first is the program, which is a
+/// positional argument.
 #[rustfmt::skip]
 pub(crate) const SETTINGS: [Setting; 45] = [
     setting("program", Word(&PROGRAMS), Absent, Model, Group::Model, "What to learn."),
@@ -173,7 +174,8 @@ impl Setting {
         !matches!(self.of, Report | Process)
     }
 
-    /// The programs, formats or updaters that alone have the setting, and which of these they are.
+    /// If only some programs, formats or updaters have the setting: which of the three kinds, and
+    /// their names.
     pub(crate) fn owners(&self) -> Option<(&'static str, &'static [&'static str])> {
         match self.of {
             Programs(these) => Some(("program", these)),
@@ -196,7 +198,7 @@ impl Setting {
 mod tests {
     use super::*;
 
-    /// The table of settings as it stands in docs/training.md.
+    /// The table of settings in docs/training.md.
     fn table() -> String {
         let mut table =
             "| setting | what it can be | by default | what it says |\n| --- | --- | --- | --- |\n".to_owned();
@@ -228,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn every_default_is_what_its_setting_can_be_and_no_name_comes_twice() {
+    fn defaults_are_valid_and_names_are_unique() {
         for (place, setting) in SETTINGS.iter().enumerate() {
             if let Is(words) = setting.default {
                 assert!(setting.kind.read(words).is_ok(), "{}", setting.name);

@@ -1,5 +1,5 @@
-//! What every setting is and where from: settled by flags, a job file and defaults, or kept in a
-//! model.
+//! The values of all settings, and where each comes from: a flag, the job file, a default, the
+//! data, the run, or a model.
 
 use super::setting::{Of, Preset, SETTINGS, Setting, find};
 use super::value::Value;
@@ -13,20 +13,20 @@ pub(crate) enum Origin {
     Default,
     File,
     Flag,
-    /// The names and the first lines of the files.
+    /// The names and the first lines of the data files.
     Data,
-    /// The run of processes that this is a part of.
+    /// The run of processes.
     Run,
-    /// The model that was learnt with it.
+    /// The model that was trained with it.
     Model,
 }
 
-/// What every setting is, and where from. Settings that are not set are not in it.
+/// The values of all settings that are set, and where each comes from.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Settings(BTreeMap<&'static str, (Value, Origin)>);
 
 impl Settings {
-    /// What settings are if nobody says.
+    /// The default settings.
     pub(crate) fn defaults() -> Self {
         let mut settings = Self::default();
         for setting in &SETTINGS {
@@ -38,11 +38,11 @@ impl Settings {
         settings
     }
 
-    /// The settings that a model keeps. What they are if nobody says does not matter to it.
+    /// The settings that a model keeps, without defaults.
     pub(crate) fn of_model(kept: &BTreeMap<String, String>) -> anyhow::Result<Self> {
         let mut settings = Self::default();
         for (name, text) in kept {
-            // A model may say more about itself than how it was learnt.
+            // A model also holds facts that are no settings, such as `learnt-rows`.
             let Some(setting) = find(name) else { continue };
             let value = setting.kind.read_kept(text);
             let value = value.map_err(|problem| anyhow::anyhow!("the model's setting `{name}`: {problem}"))?;
@@ -51,13 +51,13 @@ impl Settings {
         Ok(settings)
     }
 
-    /// What a model keeps of them.
+    /// The settings that a model keeps.
     pub(crate) fn kept(&self) -> BTreeMap<String, String> {
         let kept = self.iter().filter(|(setting, ..)| setting.is_kept());
         kept.map(|(setting, value, _)| (setting.name.to_owned(), value.kept())).collect()
     }
 
-    /// Those that are set, in the order of the list.
+    /// The settings that are set, in the order of the list.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&'static Setting, &Value, Origin)> {
         SETTINGS.iter().filter_map(|setting| {
             let (value, origin) = self.0.get(setting.name)?;
@@ -65,7 +65,7 @@ impl Settings {
         })
     }
 
-    /// Sets one.
+    /// Sets a setting.
     ///
     /// # Panics
     /// If the list has no setting of that name.
@@ -74,13 +74,13 @@ impl Settings {
         self.0.insert(setting.name, (value, origin));
     }
 
-    /// One that is set.
+    /// The value of a setting, if it is set.
     pub(crate) fn get(&self, name: &str) -> Option<&Value> {
         self.0.get(name).map(|(value, _)| value)
     }
 
-    /// Refuses a setting of one program that was given to another, and leaves out what such
-    /// settings are by default.
+    /// Refuses settings that were given for another program, and drops the defaults of other
+    /// programs' settings.
     pub(crate) fn check(&mut self) -> anyhow::Result<()> {
         let program = self.text("program").context("the job file names no `program`")?.to_owned();
         self.refuse_others("program")?;
@@ -92,13 +92,13 @@ impl Settings {
         Ok(())
     }
 
-    /// Refuses what was given and would be ignored: settings of other programs, formats or
-    /// updaters, as `what` says.
+    /// Refuses settings that were given and would be ignored: those of other programs, formats or
+    /// updaters. `what` says which of the three.
     pub(crate) fn refuse_others(&self, what: &str) -> anyhow::Result<()> {
         let Some(chosen) = self.text(what) else { return Ok(()) };
         for (setting, value, origin) in self.iter().filter(|(.., origin)| matches!(origin, Origin::Flag | Origin::File))
         {
-            // Whoever says what goes without saying loses nothing.
+            // Setting a default explicitly is allowed.
             let is_default =
                 matches!(setting.default, Preset::Is(words) if setting.kind.read(words).as_ref() == Ok(value));
             if let Some((kind, its)) = setting.owners()
@@ -106,7 +106,8 @@ impl Settings {
                 && !is_default
                 && !its.contains(&chosen)
             {
-                let (name, its) = (setting.name, its.join(", "));
+                let name = setting.name;
+                let its = its.join(", ");
                 bail!(
                     "`{name}` is a setting of the {what} {its}, and this is {chosen}: leave it out ({})",
                     origin.in_words()
@@ -149,7 +150,7 @@ impl Settings {
     }
 }
 
-/// As a job file, with where each value came from.
+/// Writes a job file with a comment on each line that says where the value comes from.
 impl fmt::Display for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let program = self.text("program");

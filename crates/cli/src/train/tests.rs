@@ -1,4 +1,4 @@
-//! Metrics of a training, as whoever asks for them while it lasts and after it sees them.
+//! Tests of the metrics of a training, scraped while it runs and after it has ended.
 
 use super::*;
 use clap::{Args, FromArgMatches};
@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 /// Ten times what any of this takes.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A file of so many rows that one feature decides, and as many malformed lines among them, gone
-/// when the test is.
+/// A file of rows whose label one feature decides, and of malformed lines. Dropping it removes the
+/// file.
 struct Rows(PathBuf);
 
 impl Rows {
@@ -30,7 +30,7 @@ impl Drop for Rows {
     }
 }
 
-/// A training of two workers in this process, whose metrics are still served when it is over.
+/// A training of two workers in this process. Its metrics are still served when it is over.
 struct Served {
     job: Job,
     interrupt: Interrupt,
@@ -49,9 +49,10 @@ impl Served {
         Self { job, interrupt: Interrupt::unheard(), metrics, exporter }
     }
 
-    /// Trains to the end, while `meanwhile` runs. Returns how each worker fared.
+    /// Trains to the end, while `meanwhile` runs. Returns the result of each worker.
     fn train(&self, meanwhile: impl FnOnce() + Send) -> Vec<anyhow::Result<()>> {
-        let (Self { job, interrupt, metrics, .. }, learnt) = (self, &AtomicU64::new(0));
+        let Self { job, interrupt, metrics, .. } = self;
+        let learnt = &AtomicU64::new(0);
         let sessions = Session::embedded(job.size()).expect("a cluster in this process");
         std::thread::scope(|scope| {
             let work = |session: Session| {
@@ -67,7 +68,7 @@ impl Served {
         })
     }
 
-    /// What the endpoint says now.
+    /// Scrapes the metrics.
     fn scrape(&self) -> Scraped {
         let mut stream = TcpStream::connect(self.exporter.address()).expect("somebody serves");
         stream.set_read_timeout(Some(LIMIT)).expect("a time can be set");
@@ -87,7 +88,7 @@ impl Served {
 struct Scraped(BTreeMap<String, f64>);
 
 impl Scraped {
-    /// A worker's sample, which must be there.
+    /// A worker's sample. Panics if it is missing.
     fn of(&self, name: &str, worker: u32) -> f64 {
         self.exactly(&format!("{name}{{worker=\"{worker}\"}}"))
     }
@@ -104,7 +105,7 @@ impl Scraped {
 }
 
 #[test]
-fn when_a_training_is_over_its_metrics_are_what_it_came_to() {
+fn metrics_after_a_training_are_its_totals() {
     let rows = Rows::new("over", 5_000, 3);
     let arguments = ["logistic", "--epochs=4", "--minibatch=50", "--skip-bad=3"];
     let served = Served::new(&rows, &arguments);
@@ -141,14 +142,17 @@ fn when_a_training_is_over_its_metrics_are_what_it_came_to() {
 }
 
 #[test]
-fn while_a_training_lasts_its_metrics_move() {
+fn metrics_change_during_a_training() {
     let rows = Rows::new("lasts", 5_000, 0);
     let served = Served::new(&rows, &["logistic", "--epochs=1000000", "--minibatch=50", "--slack=1"]);
     let trained = served.train(|| {
-        // What may be nothing at any one time is waited for; whatever happens, the training ends.
+        // A figure may be zero at any one time, so wait until each was seen above zero. The
+        // interrupt ends the training in any case.
         let all = ["rows_per_second", "rows_waiting", "unacknowledged_bytes", "clock", "loss", "parked_reads_total"];
-        let (begin, mut unseen) = (Instant::now(), all.to_vec());
-        let (mut rows, mut growth) = (0.0, 0);
+        let begin = Instant::now();
+        let mut unseen = all.to_vec();
+        let mut rows = 0.0;
+        let mut growth = 0;
         while !(unseen.is_empty() && growth >= 3) && begin.elapsed() < LIMIT {
             // Before a worker has begun, it is not shown.
             if served.metrics.text().contains("slackwater_clock{worker=\"1\"}") {

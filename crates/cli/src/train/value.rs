@@ -1,4 +1,4 @@
-//! What a setting is set to: read from a flag, from a job file or from a model, and written again.
+//! The values of settings: parsed from a flag, a job file or a model, and written back.
 
 #![deny(clippy::wildcard_enum_match_arm)]
 
@@ -6,7 +6,7 @@ use super::setting::Kind;
 use std::fmt;
 use toml::de::DeValue;
 
-/// What a setting is set to.
+/// The value of a setting.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Value {
     Switch(bool),
@@ -17,9 +17,9 @@ pub(crate) enum Value {
 }
 
 impl Kind {
-    /// Reads what stands after a flag. Of texts, this is one.
+    /// Parses the value after a flag. For texts, it is one of several.
     pub(crate) fn read(self, text: &str) -> Result<Value, String> {
-        let whole = || text.parse::<u64>().map_err(|_| format!("`{text}` is no whole number from 0"));
+        let whole = || text.parse::<u64>().map_err(|_| format!("`{text}` is not a whole number from 0"));
         match self {
             Self::Switch => match text {
                 "true" => Ok(Value::Switch(true)),
@@ -29,22 +29,22 @@ impl Kind {
             Self::Text(_) => Ok(Value::Text(text.to_owned())),
             Self::Texts(_) => Ok(Value::Texts(vec![text.to_owned()])),
             Self::Word(words) if words.contains(&text) => Ok(Value::Text(text.to_owned())),
-            Self::Word(words) => Err(format!("`{text}` is none of {}", words.join(", "))),
+            Self::Word(words) => Err(format!("`{text}` is not one of {}", words.join(", "))),
             Self::CountOr(_, word) if text == word => Ok(Value::Text(text.to_owned())),
-            Self::CountOr(_, word) => whole().map(Value::Count).map_err(|problem| format!("{problem}, nor `{word}`")),
+            Self::CountOr(_, word) => whole().map(Value::Count).map_err(|problem| format!("{problem} or `{word}`")),
             Self::Count(_, least, most) => match whole()? {
                 count if (least..=most).contains(&count) => Ok(Value::Count(count)),
                 count => Err(format!("{count} is not in {least}..={most}")),
             },
             Self::Number(least) => match text.parse::<f64>() {
                 Ok(number) if number.is_finite() && number >= least => Ok(Value::Number(number)),
-                Ok(number) => Err(format!("{number} is no finite number of at least {least}")),
-                Err(_) => Err(format!("`{text}` is no number")),
+                Ok(number) => Err(format!("{number} is not a finite number of at least {least}")),
+                Err(_) => Err(format!("`{text}` is not a number")),
             },
         }
     }
 
-    /// Reads what stands in a job file.
+    /// Parses a value of a job file.
     pub(crate) fn read_toml(self, value: &DeValue<'_>) -> Result<Value, String> {
         let found = |wanted: &str| format!("expected {wanted}, found {}", described(value));
         match (self, value) {
@@ -72,7 +72,7 @@ impl Kind {
         }
     }
 
-    /// Reads what a model keeps.
+    /// Parses a value that a model holds.
     pub(crate) fn read_kept(self, text: &str) -> Result<Value, String> {
         match self {
             Self::Texts(_) => {
@@ -99,7 +99,8 @@ fn described(value: &DeValue<'_>) -> String {
 }
 
 impl Value {
-    /// As a model keeps it: plain, but several texts as in a job file.
+    /// The value as a model holds it: as plain text, except that several texts are written as in a
+    /// job file.
     pub(crate) fn kept(&self) -> String {
         match self {
             Self::Text(text) => text.clone(),
@@ -107,7 +108,7 @@ impl Value {
         }
     }
 
-    /// As it stands in JSON.
+    /// The value as JSON.
     pub(crate) fn to_json(&self) -> serde_json::Value {
         match self {
             Self::Switch(switch) => (*switch).into(),
@@ -119,7 +120,7 @@ impl Value {
     }
 }
 
-/// As in a job file.
+/// Writes the value as in a job file.
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -160,15 +161,15 @@ mod tests {
     }
 
     #[test]
-    fn what_a_setting_cannot_be_is_refused_in_words() {
+    fn read_refuses_wrong_values_with_a_reason() {
         for (kind, flag, problem) in [
             (Kind::Switch, "yes", "`yes` is neither true nor false"),
             (Kind::Count("N", 1, 9), "0", "0 is not in 1..=9"),
-            (Kind::Count("N", 1, 9), "-1", "`-1` is no whole number from 0"),
-            (Kind::CountOr("N", "off"), "of", "`of` is no whole number from 0, nor `off`"),
-            (Kind::Number(0.0), "nan", "NaN is no finite number of at least 0"),
-            (Kind::Number(0.0), "-1", "-1 is no finite number of at least 0"),
-            (Kind::Word(&["a", "b"]), "c", "`c` is none of a, b"),
+            (Kind::Count("N", 1, 9), "-1", "`-1` is not a whole number from 0"),
+            (Kind::CountOr("N", "off"), "of", "`of` is not a whole number from 0 or `off`"),
+            (Kind::Number(0.0), "nan", "NaN is not a finite number of at least 0"),
+            (Kind::Number(0.0), "-1", "-1 is not a finite number of at least 0"),
+            (Kind::Word(&["a", "b"]), "c", "`c` is not one of a, b"),
         ] {
             assert_eq!(kind.read(flag), Err(problem.to_owned()));
         }

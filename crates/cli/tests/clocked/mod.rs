@@ -34,8 +34,10 @@ pub struct Worker {
 impl Worker {
     pub fn start(coordinator_address: &str) -> Self {
         let connect = Connect { join_limit: Duration::from_secs(50), ..Connect::to(coordinator_address) };
-        let (clocks, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
-        let (counted, stops) = (clocks.clone(), stop.clone());
+        let clocks = Arc::new(AtomicU64::new(0));
+        let stop = Arc::new(AtomicBool::new(false));
+        let counted = clocks.clone();
+        let stops = stop.clone();
         let thread = std::thread::spawn(move || {
             let session = Session::connect(&connect)?;
             let spec = TableSpec::dense("counts", 24, 1).number(NumberType::I64).combine(Combine::Clock(Reduce::Sum));

@@ -29,7 +29,8 @@ pub struct Progress {
 
 /// A worker that pushes until it is told to stop, and then reads the total.
 fn worker(coordinator_address: &str, progress: Arc<Progress>) -> JoinHandle<i64> {
-    let (failure_timeout, join_limit) = (Duration::from_secs(2), Duration::from_secs(100));
+    let failure_timeout = Duration::from_secs(2);
+    let join_limit = Duration::from_secs(100);
     let connect = Connect { failure_timeout, join_limit, ..Connect::to(coordinator_address) };
     std::thread::spawn(move || {
         let session = Session::connect(&connect).unwrap();
@@ -81,7 +82,8 @@ impl Workers {
     /// Waits until every worker has seen so many more pushes acknowledged. Returns how long that
     /// took; if it takes too long, says what was said meanwhile.
     pub fn go_on(&self, pushes: u64, said: impl Fn() -> String) -> Duration {
-        let (begin, before) = (Instant::now(), self.acknowledged());
+        let begin = Instant::now();
+        let before = self.acknowledged();
         while self.acknowledged().iter().zip(&before).any(|(now, before)| *now < before + pushes) {
             assert!(begin.elapsed() < LIMIT, "nothing is acknowledged any more:\n{}", said());
             std::thread::sleep(Duration::from_millis(2));

@@ -119,7 +119,8 @@ impl Process {
                 return found;
             }
             let ended = self.ended();
-            let (name, said) = (&self.name, self.stderr());
+            let name = &self.name;
+            let said = self.stderr();
             assert!(ended.is_none() && begin.elapsed() < LIMIT, "{name} never said {what}; {ended:?}\n{said}");
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -152,7 +153,8 @@ impl Process {
     /// Ends, in failure, having said these words.
     pub fn fails_saying(&mut self, words: &str) {
         let succeeded = self.end();
-        let (name, said) = (&self.name, self.stderr());
+        let name = &self.name;
+        let said = self.stderr();
         assert!(!succeeded && said.contains(words), "{name} should fail saying '{words}', and said\n{said}");
     }
 }
