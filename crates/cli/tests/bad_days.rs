@@ -1,7 +1,7 @@
-//! What people meet on a bad day, with real processes: whatever is wrong, they are told what,
-//! where, and what to do.
+//! Faults that operators meet, with real processes: the messages say what is wrong, where, and what
+//! to do.
 
-#![expect(clippy::unwrap_used, reason = "a test says so by falling over")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod counting;
 #[path = "../../node/tests/registry/etcd.rs"]
@@ -22,7 +22,7 @@ fn worker(coordinator_address: &str, more: &[&str]) -> Process {
     start("a worker", &[&options[..], more, &["--"], &ENDLESS[..]].concat())
 }
 
-/// Somebody at an address who hears the first words of whoever calls, and does something with them.
+/// Listens at an address, reads the first bytes of each caller, and passes them to `answer`.
 fn stranger(coordinator_address: &str, answer: impl Fn(TcpStream, Vec<u8>) + Send + 'static) {
     let listener = TcpListener::bind(coordinator_address).unwrap();
     std::thread::spawn(move || {
@@ -35,14 +35,14 @@ fn stranger(coordinator_address: &str, answer: impl Fn(TcpStream, Vec<u8>) + Sen
     });
 }
 
-/// What a member says first, as a release with another version of the protocol would: the version
-/// stands after the four bytes by which any release is known.
+/// The first bytes of a member, changed to another version of the protocol. The version follows the
+/// four magic bytes that every release sends.
 fn of_another_version(mut words: Vec<u8>) -> Vec<u8> {
     words[4] = words[4].wrapping_add(7);
     words
 }
 
-/// The first words of a member of this release.
+/// The first bytes of a member of this release.
 fn first_words() -> Vec<u8> {
     let coordinator_address = free_address();
     let (said, heard) = std::sync::mpsc::channel();
@@ -85,7 +85,7 @@ fn a_member_of_another_version_is_logged_and_told_this_version() {
     let mut answer = [0; 6];
     member.read_exact(&mut answer).unwrap();
     assert_eq!(answer[..], words[..6], "any release can read which version this is");
-    // It is there for others, and not harmed.
+    // The coordinator still serves other members.
     let workers = Workers::start(&coordinator_address, 1);
     workers.go_on(5, || coordinator.stderr());
     workers.end(0);

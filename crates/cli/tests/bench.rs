@@ -1,6 +1,6 @@
-//! The other benchmarks, small: that they end, and print every figure by its name.
+//! Small runs of the other benchmarks: they end, and print every figure by its name.
 
-#![expect(clippy::unwrap_used, reason = "a test says so by falling over")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod process;
 
@@ -9,8 +9,8 @@ use process::{Signal, bench, data_sets, is_alive, skipped, start, until};
 use serde_json::Value;
 use std::process::Command;
 
-/// Runs a benchmark in one round, and checks that these figures are there and positive. Others may
-/// be of what is not installed.
+/// Runs a benchmark in one round, and checks that these figures are there and positive. Figures of
+/// programs that may not be installed are not checked.
 fn prints(arguments: &[&str], names: &[&str]) {
     let (figures, _) = bench(&[arguments, &["--rounds", "1"]].concat());
     for name in names {
@@ -91,7 +91,8 @@ fn bench_logistic_prints_its_figures() {
     prints(&["logistic", "--clicks", "0", "--python", "no-such-python"], &names);
 }
 
-/// A short run of it: something happened, and nothing was lost or doubled.
+/// A short run of `bench chaos`. Checks that there were faults, and that no push was lost or
+/// doubled.
 fn chaos(arguments: &[&str]) -> Value {
     let (figures, said) = bench(&[&["chaos"], arguments].concat());
     let kinds = ["server_kills", "server_stops", "worker_kills", "worker_stops", "server_cuts", "worker_cuts"];
@@ -129,7 +130,7 @@ fn bench_chaos_loses_nothing_in_a_few_seconds() {
 fn bench_chaos_that_is_told_to_end_leaves_no_network_and_no_process() {
     let mut chaos = start("chaos", &["bench", "chaos", "--seconds=300", "--data=nowhere"]);
     let name = format!("slackwater-chaos-{}", chaos.id());
-    // Without the right to make namespaces there is nothing to see.
+    // Without the right to make namespaces there is nothing to check.
     if Namespace::make(&format!("{name}-trial")).is_err() {
         skipped("this machine makes no network namespaces");
         return;
@@ -142,7 +143,7 @@ fn bench_chaos_that_is_told_to_end_leaves_no_network_and_no_process() {
     assert!(!chaos.end());
     let left = Command::new("ip").args(["netns", "list"]).output().expect("they can be listed");
     assert!(!String::from_utf8_lossy(&left.stdout).contains(&name), "a namespace is left");
-    until("the end of everybody", || !there.iter().any(|id| is_alive(*id)));
+    until("the end of all processes", || !there.iter().any(|id| is_alive(*id)));
 }
 
 #[test]

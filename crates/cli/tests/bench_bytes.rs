@@ -1,6 +1,6 @@
-//! `bench bytes`, small, where its data is.
+//! A small run of `bench bytes`, where its data sets are installed.
 
-#![expect(clippy::unwrap_used, reason = "a test says so by falling over")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod process;
 
@@ -19,7 +19,7 @@ fn bench_bytes_prints_and_draws_its_figures() {
     let folder = out.path("");
     let (figures, _) = bench(&["bytes", "--only", "l1", "--passes", "20", "--data", data, "--out", &folder]);
     let number = |name: &str| figures[name].as_f64().unwrap_or_else(|| panic!("no {name} in {figures}"));
-    // Keys alone are two thirds of a plain push, and each number takes 12 bits of 32.
+    // In a plain push, two thirds of the bytes are keys. Shrunk, a number takes 12 bits of 32.
     assert!(number("l1_share_of_bytes") < 0.2, "{figures}");
     assert!(number("l1_shrunk_up_bytes") < number("l1_plain_up_bytes") / 4.0);
     assert!(number("l1_objective_off") < 1e-3);

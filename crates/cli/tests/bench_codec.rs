@@ -1,6 +1,6 @@
-//! `bench codec`, small.
+//! A small run of `bench codec`.
 
-#![expect(clippy::unwrap_used, reason = "a test says so by falling over")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod process;
 

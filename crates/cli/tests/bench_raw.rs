@@ -1,6 +1,6 @@
 //! `bench raw` with its two real processes.
 
-#![expect(clippy::unwrap_used, reason = "a test says so by falling over")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod process;
 

@@ -1,7 +1,7 @@
-//! Checkpoints of real processes: what the command line says of them is done, and days on which
-//! they cannot be written or read.
+//! Checkpoints of real processes: the flags of the command line, and checkpoints that cannot be
+//! written or read.
 
-#![expect(clippy::unwrap_used, reason = "a test says so by falling over")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod clocked;
 mod process;
@@ -34,7 +34,7 @@ fn flags_set_how_many_checkpoints_are_kept_and_their_job() {
     let coordinator_address = free_address();
     let mut server = start("server", &coordinating(&coordinator_address, &[&[&place[..]], &said[..]].concat()));
     let worker = Worker::start(&coordinator_address);
-    // Names are in the order of their numbers.
+    // Names sort by their numbers.
     let is_fifth = |last: &PathBuf| name(last).as_str() >= "checkpoint-00000005";
     until("a fifth checkpoint", || published(&folder.0).last().is_some_and(is_fifth));
     worker.end();
@@ -70,7 +70,7 @@ fn a_lone_coordinator_writes_a_last_checkpoint_and_resumes_from_it() {
         assert!(server.end() && coordinator.end(), "{}\n{}", server.stderr(), coordinator.stderr());
         (count, coordinator.stderr())
     };
-    // An hour from now on: only the end brings one.
+    // The interval is an hour, so the only checkpoint is that of the end.
     let (count, said) = run(&["--checkpoint-every=3600"]);
     let kept = published(&folder.0);
     assert_eq!(kept.len(), 1, "{said}");
@@ -110,7 +110,8 @@ fn a_checkpoint_with_a_missing_shard_is_refused_and_the_one_before_resumes() {
     assert!(count > manifest(before)["clock"].as_i64().unwrap());
 }
 
-/// The program on a file system of its own, which is small; where the machine lets us make one.
+/// Starts the program on a small file system of its own, or returns `None` where that is not
+/// allowed.
 fn on_a_small_disk(folder: &Path, arguments: &[&str]) -> Option<Process> {
     let inside = |command: &mut Command, then: &str| {
         let script = format!("mount -t tmpfs -o size=4m tmpfs \"$0\" && {then}");
@@ -119,7 +120,7 @@ fn on_a_small_disk(folder: &Path, arguments: &[&str]) -> Option<Process> {
     let mut trial = Command::new("unshare");
     inside(&mut trial, "true");
     if !succeeds(&mut trial) {
-        skipped("this machine lets nobody mount a small disk (unshare, mount)");
+        skipped("this machine does not allow mounting a small disk (unshare, mount)");
         return None;
     }
     let mut command = Command::new("unshare");
@@ -128,13 +129,13 @@ fn on_a_small_disk(folder: &Path, arguments: &[&str]) -> Option<Process> {
     Some(start_as(Start::command("server", command), arguments))
 }
 
-/// How the process sees a folder.
+/// The path of a folder in the process's own file system.
 fn seen_by(process: &Process, folder: &Path) -> PathBuf {
     PathBuf::from(format!("/proc/{}/root{}", process.id(), folder.display()))
 }
 
-/// A run whose disk is bad for a while: it goes on, says so, keeps what was there, and makes
-/// checkpoints again when it can.
+/// Checks a run whose disk fails for a while. The run goes on, logs it, keeps the checkpoints
+/// there, and writes checkpoints again when it can.
 fn outlives(folder: &str, words: &[&str], spoil: impl Fn(&Process, &Path), mend: impl Fn(&Process, &Path)) {
     let folder = Folder::new(folder);
     let place = format!("--checkpoint={}", folder.0.display());
@@ -174,7 +175,7 @@ fn a_run_outlives_a_disk_that_becomes_read_only() {
         let pid = process.id().to_string();
         let folder = folder.to_string_lossy().split_once("/root").map(|(_, path)| path.to_owned()).unwrap();
         let mount = ["-t", &pid, "-m", "mount", "-o", how, &folder];
-        // Not in the middle of a file.
+        // Remounting fails while a file is open for writing, so try again.
         let done = || succeeds(Command::new("nsenter").args(mount));
         until("another way to mount", done);
     };

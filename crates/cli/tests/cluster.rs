@@ -1,7 +1,7 @@
-//! Runs of real processes in which some are killed and others come: nothing acknowledged is lost,
-//! nothing counts twice, and the run goes on.
+//! Runs of real processes, of which some are killed and others join: no acknowledged push is lost
+//! or counts twice, and the run goes on.
 
-#![expect(clippy::unwrap_used, reason = "a test says so by falling over")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod counting;
 mod process;
@@ -9,7 +9,7 @@ mod process;
 use counting::{Workers, server};
 use process::{Signal, free_address, signal, start};
 
-/// Of a run that has lost server 1 and has a fourth in its place.
+/// Checks the status of a run that has lost server 1 and has a fourth server in its place.
 fn check_status(coordinator_address: &str) {
     let coordinator_address = format!("--coordinator={coordinator_address}");
     let mut json = start("status", &["status", &coordinator_address, "--json"]);
@@ -58,7 +58,7 @@ fn a_run_survives_killed_servers() {
         first.hear("that server 1 is lost", |said| said.contains("server 1").then_some(()));
         let mut fourth = server(&coordinator_address, "server 3", &[way]);
         fourth.hear("that it serves", |said| said.contains("serving").then_some(()));
-        // Until every shard has its replicas again.
+        // Wait until every shard has its replicas again.
         first.hear("that everything has its replicas", |said| said.contains("has its replicas").then_some(()));
         check_status(&coordinator_address);
         third.kill();
@@ -77,7 +77,7 @@ fn a_run_goes_on_without_a_lost_worker_and_takes_another() {
     let mut serves =
         server(&coordinator_address, "server 0", &["--coordinate", "--servers=1", "--workers=2", "--replicas=1"]);
     let mut workers = Workers::start(&coordinator_address, 1);
-    // Another process, which is killed: it does nothing, and holds everybody up while it is there.
+    // A process that does nothing, so the others wait for it until it is killed.
     let idle = [
         "worker",
         &format!("--coordinator={coordinator_address}"),

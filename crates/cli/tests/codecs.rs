@@ -1,6 +1,7 @@
-//! `train --codec` as users run it: what is shrunk, what is refused, and what they are told.
+//! `train --codec` as users run it: how much smaller messages are, which settings are refused, and
+//! which notes are printed.
 
-#![expect(clippy::unwrap_used, reason = "a test says so by falling over")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod process;
 
@@ -12,7 +13,7 @@ use std::path::PathBuf;
 use process::start;
 use serde_json::Value;
 
-/// A file of rows with 16 features of 2,000, gone when the test is.
+/// A file of rows with 16 features of 2,000. Dropping it removes the file.
 struct Data(PathBuf);
 
 impl Data {
@@ -55,8 +56,7 @@ fn train(data: &Data, more: &[&str]) -> Value {
     serde_json::from_str(&process.stdout()).unwrap()
 }
 
-/// Several workers, so that bytes are counted between them and the servers, as in a run of
-/// processes.
+/// Two workers, so that bytes between workers and servers are counted as in a run of processes.
 const WORKERS: [&str; 4] = ["--workers=2", "--servers=1", "--updater=adagrad", "--epochs=3"];
 
 #[test]
@@ -67,7 +67,7 @@ fn codecs_send_fewer_bytes_and_learn_the_same() {
     let shrunk = with(&["--codec=keys,fixed8", "--codec-down=none"]);
     let sent = |run: &Value| run["bytes_sent_by_workers"].as_f64().unwrap();
     let loss = |run: &Value| run["train"]["log_loss"].as_f64().unwrap();
-    // Keys that are spread over all 64 bits hardly shrink: values do.
+    // Keys that are spread over all 64 bits hardly shrink; values do.
     assert!(sent(&shrunk) < 0.75 * sent(&plain), "{} of {}", sent(&shrunk), sent(&plain));
     assert!((loss(&shrunk) - loss(&plain)).abs() < 0.05 * loss(&plain), "{} and {}", loss(&shrunk), loss(&plain));
     let codecs = &shrunk["codecs"][0];
@@ -77,7 +77,7 @@ fn codecs_send_fewer_bytes_and_learn_the_same() {
     assert!(error > 0.0 && error < 0.1, "{codecs}");
     assert!(codecs["encode_ns_per_megabyte"].as_f64().unwrap() > 0.0, "{codecs}");
     assert_eq!(plain["codecs"], Value::Array(Vec::new()));
-    // Keys in full in every message are what the others are compared with.
+    // `spelt` sends all keys in every message: the baseline of the other codecs of keys.
     let spelt = with(&["--codec=spelt"]);
     assert!(sent(&spelt) > 1.2 * sent(&plain), "{} and {}", sent(&spelt), sent(&plain));
 }
@@ -88,14 +88,13 @@ fn lossy_codecs_both_ways_learn() {
     let plain = train(&data, &WORKERS);
     let both = train(&data, &[&WORKERS[..], &["--codec=keys,fixed12"]].concat());
     let loss = |run: &Value| run["train"]["log_loss"].as_f64().unwrap();
-    // Whatever is saved is saved where it travels: a reader of few rows is not sent what others
-    // changed.
+    // Lossy reads do not send a worker rows that it does not read, so it receives hardly more.
     let received = |run: &Value| run["bytes_received_by_workers"].as_f64().unwrap();
     assert!(received(&both) < 1.1 * received(&plain), "{} and {}", received(&both), received(&plain));
     assert!(loss(&both) < 1.2 * loss(&plain), "{} and {}", loss(&both), loss(&plain));
 }
 
-/// What stays at zero is not sent, and the optimum is the same.
+/// Weights that stay at zero are not sent, and the optimum is the same.
 #[test]
 fn the_kkt_filter_leaves_out_weights_that_stay_at_zero() {
     let data = Data::new("kkt", 3000);

@@ -1,7 +1,7 @@
-//! Runs of real processes with two coordinators and a real etcd: either may be lost, and the other
-//! goes on; nothing counts twice.
+//! Runs of real processes with two coordinators and a real etcd. If one coordinator is lost, the
+//! other leads, and no push counts twice.
 
-#![expect(clippy::unwrap_used, reason = "a test says so by falling over")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod counting;
 #[path = "../../node/tests/registry/etcd.rs"]
@@ -15,7 +15,7 @@ use std::time::Duration;
 
 const LEADS: &str = "this coordinator leads";
 
-/// Everything of a run but its workers, which are threads of the test.
+/// A run: processes of coordinators and servers, and workers that are threads of the test.
 struct Run {
     coordinator_address: String,
     registry: String,
@@ -25,8 +25,8 @@ struct Run {
 }
 
 impl Run {
-    /// Begins: two coordinators, of which the first leads, two servers that each hold a replica of
-    /// everything, and two workers.
+    /// Starts a run of two coordinators, of which the first leads, two servers that each hold a
+    /// replica of every shard, and two workers.
     fn begin(etcd: &Etcd) -> Self {
         let coordinator_address = [free_address(), free_address()].join(",");
         let registry = format!("etcd://{}/jobs/counting", etcd.endpoint());
@@ -42,8 +42,8 @@ impl Run {
     }
 
     fn coordinate(&mut self, name: &str) -> &mut Process {
-        let (listen, registry) =
-            (format!("--listen={}", self.coordinator_address), format!("--registry={}", self.registry));
+        let listen = format!("--listen={}", self.coordinator_address);
+        let registry = format!("--registry={}", self.registry);
         let shape = [
             "--servers=2",
             "--workers=2",
@@ -56,7 +56,7 @@ impl Run {
         self.coordinators.last_mut().unwrap()
     }
 
-    /// Waits until every worker has seen so many more pushes acknowledged. Returns how long that
+    /// Waits until every worker has had this many more pushes acknowledged. Returns how long that
     /// took.
     fn go_on(&self, pushes: u64) -> Duration {
         let said = || self.coordinators.iter().chain(&self.servers).map(Process::stderr).collect();
@@ -67,16 +67,16 @@ impl Run {
         self.workers.as_ref().unwrap().acknowledged()
     }
 
-    /// Ends the run, and looks whether the total is what was acknowledged, whether everybody who is
-    /// left ends in peace, and whether nothing of the run is kept.
+    /// Ends the run. Checks that the total is that of the acknowledged pushes, that all processes
+    /// left end without error, and that the registry keeps nothing of the run.
     fn end(mut self) {
         self.workers.take().unwrap().end(0);
         for process in self.servers.iter_mut().chain(&mut self.coordinators) {
             assert!(process.end(), "{} failed:\n{}", process.name, process.stderr());
         }
-        // One for another kind of run would be refused if there were a memory.
-        let (listen, registry) =
-            (format!("--listen={}", self.coordinator_address), format!("--registry={}", self.registry));
+        // If the registry kept the run, it would refuse a coordinator of a run of another size.
+        let listen = format!("--listen={}", self.coordinator_address);
+        let registry = format!("--registry={}", self.registry);
         let other = ["coordinator", &listen, &registry, "--servers=1", "--workers=1", "--join-limit=1"];
         start("a coordinator of the next run", &other).fails_saying("1 servers and 1 workers have yet to join");
     }
@@ -90,13 +90,14 @@ fn a_run_goes_on_when_the_coordinator_that_leads_is_killed_and_so_is_the_next() 
     first.kill();
     run.coordinators[0].hear("that it leads", |said| said.contains(LEADS).then_some(()));
     println!("from the loss of the leader to 50 more pushes: {:?}", run.go_on(50));
-    // Started again, the first follows; and then it is its turn.
+    // Started again, the first follows. When the second is killed, it leads.
     run.coordinate("coordinator 0, again").hear("that it follows", |said| said.contains("follows").then_some(()));
     let mut second = run.coordinators.remove(0);
     second.kill();
     run.coordinators[0].hear("that it leads", |said| said.contains(LEADS).then_some(()));
     run.go_on(50);
-    // It knows what the others knew: one server is done without, and the other has everything.
+    // It has the state of the run: the run goes on without a server, and the other holds all
+    // shards.
     let mut server = run.servers.remove(0);
     server.kill();
     run.coordinators[0].hear("that a server is lost", |said| said.contains("goes on without it").then_some(()));
@@ -113,7 +114,7 @@ fn a_leader_that_is_told_to_leave_lets_another_lead_at_once() {
     assert!(first.end() && first.stderr().contains("was told to leave"), "{}", first.stderr());
     run.coordinators[0].hear("that it leads", |said| said.contains(LEADS).then_some(()));
     println!("from the order to 50 more pushes: {:?}", run.go_on(50));
-    // It knows the run: a server leaves in good order, and another has everything.
+    // It has the state of the run: a server drains, and the other holds all shards.
     let mut server = run.servers.remove(0);
     server.signal(Signal::USR1);
     assert!(server.end(), "{}", server.stderr());
@@ -143,15 +144,14 @@ fn a_run_waits_for_etcd_says_so_and_loses_nothing() {
     run.coordinators[0].hear("that it leads no more", |said| said.contains("for as long as it may").then_some(()));
     run.coordinators[0].hear("that the run waits", |said| said.contains("the run waits").then_some(()));
     run.servers[0].hear("that nobody leads", |said| said.contains("no coordinator answers").then_some(()));
-    // Nobody may answer for what another could be given, so nothing is acknowledged: until etcd is
-    // back.
+    // Without a leader, serving leases run out, so no push is acknowledged until etcd is back.
     let before = run.acknowledged();
     std::thread::sleep(Duration::from_millis(500));
     let leased = run.acknowledged();
     assert!(before.iter().zip(&leased).all(|(before, after)| after - before <= 1), "{before:?} {leased:?}");
     etcd.restart();
     println!("from the return of etcd to 50 more pushes: {:?}", run.go_on(50));
-    // Held up and not killed, for less than the failure timeout: nobody notices.
+    // A stop of etcd for less than the failure timeout does not disturb the run.
     etcd.stop();
     run.go_on(5);
     etcd.go_on();

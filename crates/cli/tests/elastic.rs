@@ -1,7 +1,8 @@
-//! Training in runs of real processes that are killed and join in the middle: every example of
-//! every epoch counts exactly once, and whoever is there at the end writes the model.
+//! Training in elastic runs of real processes, which are killed and join during the run. Every
+//! example of every epoch counts exactly once, and a worker that is there at the end writes the
+//! model.
 
-#![expect(clippy::unwrap_used, reason = "a test says so by falling over")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod process;
 
@@ -11,7 +12,7 @@ use serde_json::Value;
 const ROWS: u64 = 10_000;
 const EPOCHS: u64 = 60;
 
-/// A folder of one test with a file to learn from.
+/// A folder with a file to learn from.
 fn with_rows(name: &str) -> Folder {
     let folder = Folder::new(name);
     let row = |row: u64| format!("{} {}:1 {}:1\n", row % 2, 1 + row % 2, 10 + row % 50);
@@ -19,7 +20,7 @@ fn with_rows(name: &str) -> Folder {
     folder
 }
 
-/// The words of a training that lasts some seconds.
+/// The command line of a training that lasts some seconds.
 fn train(folder: &Folder, more: &[&str]) -> Vec<String> {
     let words = ["train", "logistic", "--minibatch=100", "--json"];
     let own = [format!("--data={}", folder.path("rows.libsvm")), format!("--out={}", folder.path("model.safetensors"))];
@@ -31,7 +32,7 @@ fn words<'a>(first: &[&'a str], then: &'a [String]) -> Vec<&'a str> {
     first.iter().copied().chain(["--"]).chain(then.iter().map(String::as_str)).collect()
 }
 
-/// What was printed, by whomever: one report, and every row of every epoch in it once.
+/// Checks that one report was printed, in which every row of every epoch counts once.
 fn check_report(printed: &str) -> Value {
     let report: Value = serde_json::from_str(printed).unwrap_or_else(|error| panic!("{error} in\n{printed}"));
     assert_eq!(report["rows"], ROWS * EPOCHS, "{report}");
@@ -53,7 +54,7 @@ fn workers_that_are_killed_are_replaced_and_every_row_counts_once() {
     let mut launch = start("launch", &words(&launch, &program));
     let ids = ["worker 0", "worker 2"].map(|name| launch.started(name));
     launch.hear("that it is under way", |said| said.contains("%: loss").then_some(()));
-    // The one that shows how far it is, and would have written the model.
+    // Worker 0 shows the progress, and would have written the model.
     signal(ids[0], Signal::KILL);
     launch.hear("that another comes", |said| said.contains(r#"working node="worker 3""#).then_some(()));
     signal(ids[1], Signal::KILL);
@@ -104,7 +105,7 @@ fn late_workers_take_their_share_or_are_turned_away_with_a_reason() {
     let mut servers = [server(&coordinator_address, &coordinate), server(&coordinator_address, &[])];
     let mut workers: Vec<Process> = (0..2).map(|_| start("worker", &words(&worker, &same))).collect();
     let shows = loop {
-        // Which of them is worker 0 is not known beforehand.
+        // The run decides which of them is worker 0.
         let shows = workers.iter().position(|worker| worker.stderr().contains("%: loss"));
         if let Some(shows) = shows {
             break shows;
@@ -112,7 +113,7 @@ fn late_workers_take_their_share_or_are_turned_away_with_a_reason() {
         workers.iter_mut().for_each(|worker| assert!(worker.ended().is_none(), "{}", worker.stderr()));
         std::thread::sleep(std::time::Duration::from_millis(5));
     };
-    // All at once: there is not so much time.
+    // Start them all at once, before the training ends.
     workers.push(start("worker", &words(&worker, &same)));
     let mut turned_away = [start("other", &words(&worker, &other)), start("proximal", &words(&worker, &proximal))];
     turned_away[0].fails_saying("two specs for one name");
@@ -128,7 +129,7 @@ fn late_workers_take_their_share_or_are_turned_away_with_a_reason() {
     servers.iter_mut().for_each(|server| assert!(server.end(), "{}", server.stderr()));
 }
 
-/// What was printed by whoever ended it early, and that there is a model.
+/// Checks that a training was stopped early and wrote its report and a model.
 fn check_stopped(launch: &mut Process, folder: &Folder) -> Value {
     assert!(launch.end(), "{}", launch.stderr());
     let report: Value = serde_json::from_str(&launch.stdout()).unwrap();
@@ -200,13 +201,13 @@ fn proximal_steps_end_with_a_model_when_a_worker_is_told_to_leave() {
     let mut launch = start("launch", &words(&launch, &program));
     let id = launch.started("worker 1");
     launch.hear("that it works", |said| said.contains(r#"working node="worker 1""#).then_some(()));
-    // So many passes take long: it hardly matters when.
+    // So many passes take long, so any time within them serves.
     std::thread::sleep(std::time::Duration::from_millis(300));
     signal(id, Signal::TERM);
     check_stopped(&mut launch, &folder);
 }
 
-/// How many clocks a short training took: its last checkpoint says so.
+/// How many clocks a short training took, by its last checkpoint.
 fn clocks_of(folder: &Folder, per_clock: &str) -> u64 {
     let checkpoints = folder.path(per_clock);
     let place = format!("--checkpoint={checkpoints}");

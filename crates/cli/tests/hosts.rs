@@ -1,11 +1,11 @@
-//! A run by hand on two hosts, each a network namespace of this machine with its own addresses and
-//! its own idea of names: that the processes find each other by the address a person would give,
-//! and name whoever is cut off.
+//! A run by hand on two hosts: the processes find each other by every usual form of address, and
+//! name a process that is cut off. Each host is a network namespace of this machine, with its own
+//! addresses and its own host names.
 //!
-//! Needs the right to make network namespaces (and Linux's `ip`); where there is none it says so
-//! and checks nothing.
+//! The tests need the right to make network namespaces, and Linux's `ip`. Without them, the tests
+//! are skipped and say so.
 
-#![expect(clippy::unwrap_used, reason = "a test says so by falling over")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![cfg(target_os = "linux")]
 
 mod process;
@@ -28,24 +28,24 @@ const DEMO: [&str; 9] = [
     "--out=/dev/null",
 ];
 
-/// Two hosts that are joined by a cable: `head`, at 10.0.0.1 and fd00::1, and `other`, at 10.0.0.2
-/// and fd00::2.
+/// Two hosts with a network link between them: `head`, at 10.0.0.1 and fd00::1, and `other`, at
+/// 10.0.0.2 and fd00::2.
 struct Hosts([Namespace; 2]);
 
-/// Where `ip netns exec` takes a namespace's files under /etc from.
+/// The folder from which `ip netns exec` takes a namespace's files under /etc.
 fn files_of(name: &str) -> PathBuf {
     PathBuf::from("/etc/netns").join(name)
 }
 
 impl Hosts {
-    /// Makes them, or says why that cannot be.
+    /// Makes both hosts.
     fn make() -> Result<Self, NamespaceError> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let unique = format!("{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let [head, other] = ["head", "other"].map(|host| format!("slackwater-{host}-{unique}"));
         let hosts = Self(Namespace::make_pair([&head, &other])?);
         for (host, known) in hosts.0.iter().zip(["127.0.1.1 head", "10.0.0.1 head\n10.0.0.2 other"]) {
-            // On its own host a name is a loopback address, as Debian has it.
+            // On its own host, a host name is a loopback address, as on Debian.
             let files = files_of(host.name());
             std::fs::create_dir_all(&files).unwrap();
             std::fs::write(files.join("hosts"), format!("127.0.0.1 localhost\n{known}\n")).unwrap();
@@ -53,13 +53,13 @@ impl Hosts {
         for (host, index) in hosts.0.iter().zip(1..) {
             host.add_address("cable", &format!("fd00::{index}/64"))?;
         }
-        // The way out of a host is how it finds its own address when the address of the coordinator
-        // does not tell.
+        // A host finds its own address by its default route if the coordinator's address does not
+        // tell it.
         hosts.0[0].ip("route add default via 10.0.0.2")?;
         Ok(hosts)
     }
 
-    /// Makes them; where that is not allowed, says so.
+    /// Makes both hosts, or reports a skipped test where that is not allowed.
     fn if_allowed() -> Option<Self> {
         match Self::make() {
             Ok(hosts) => Some(hosts),
@@ -92,7 +92,7 @@ impl Drop for Hosts {
         for host in &self.0 {
             std::fs::remove_dir_all(files_of(host.name())).ok();
         }
-        // Only if nobody else uses it.
+        // This fails, as it should, if other namespaces still have files there.
         std::fs::remove_dir("/etc/netns").ok();
     }
 }

@@ -1,7 +1,7 @@
-//! Real processes that are told to leave, by SIGTERM or SIGUSR1: they hand over what they hold, end
-//! in peace, and nobody misses them.
+//! Draining real processes, by SIGTERM or SIGUSR1: they hand over what they hold and end without
+//! error, and the run goes on.
 
-#![expect(clippy::unwrap_used, reason = "a test says so by falling over")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod counting;
 mod process;
@@ -10,7 +10,7 @@ use counting::{Workers, server};
 use process::{ENDLESS, Process, Signal, free_address, signal, start};
 use std::time::{Duration, Instant};
 
-/// Machines that are taken away give half a minute's notice; it usually takes a second.
+/// The limit for draining. Clouds give a notice of 30 seconds; draining usually takes one second.
 const WELL_INSIDE: Duration = Duration::from_secs(20);
 const OPEN: [&str; 6] =
     ["--coordinate", "--threads=0", "--servers=3", "--workers=2", "--replicas=2", "--shards-per-server=4"];
@@ -24,7 +24,7 @@ fn draining_servers_hand_over_their_shards() {
         .collect();
     let workers = Workers::start(&coordinator_address, 2);
     workers.go_on(20, || coordinator.stderr());
-    // Before the second one leaves another comes: there are always two servers that stay, for two
+    // Another server joins before the second one leaves, so two servers always stay for two
     // replicas.
     for signal in [Signal::TERM, Signal::USR1] {
         let mut leaves = servers.remove(0);
@@ -34,8 +34,8 @@ fn draining_servers_hand_over_their_shards() {
         assert!(told.elapsed() < WELL_INSIDE, "{}", leaves.stderr());
         assert!(leaves.stderr().contains("hands over what it holds"), "{}", leaves.stderr());
         workers.go_on(20, || coordinator.stderr());
-        // Under a name that somebody had, as whoever is started again by the same command: it gets
-        // another.
+        // It asks for a place that was taken before, as a restart by the same command does. It gets
+        // another place.
         let mut comes = server(&coordinator_address, "another server", &["--place=0"]);
         comes.hear("that it serves", |said| said.contains("serving").then_some(()));
         servers.push(comes);
@@ -110,7 +110,7 @@ fn a_node_that_cannot_be_replaced_ends_the_run_when_told_to_leave() {
         }
         if fixed {
             let says = processes.iter().filter(|process| process.stderr().contains("--replicas")).count();
-            assert_eq!(says, 3, "everybody hears what could be done");
+            assert_eq!(says, 3, "all processes name the flag that would help");
         }
     }
 }
@@ -122,7 +122,7 @@ fn a_node_told_to_leave_before_the_run_began_ends() {
     let mut early = server(&coordinator_address, "server 0", &[]);
     let mut worker =
         start("worker 0", &[&["worker", &format!("--coordinator={coordinator_address}"), "--"], &ENDLESS[..]].concat());
-    // They have listened for signals since before they listen for anybody else.
+    // Processes install their signal handlers first, so half a second is enough.
     std::thread::sleep(std::time::Duration::from_millis(500));
     for process in [&mut worker, &mut early, &mut coordinator] {
         process.signal(Signal::TERM);

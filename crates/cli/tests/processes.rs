@@ -1,6 +1,6 @@
-//! Runs of real processes over loopback TCP: that they train, and that they end, whoever is killed.
+//! Runs of real processes over loopback TCP: they train, and all of them end when one is killed.
 
-#![expect(clippy::unwrap_used, reason = "a test says so by falling over")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod process;
 
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use process::{ENDLESS, Process, Signal, free_address, is_alive, signal, start, until};
 use serde_json::Value;
 
-/// A model that takes no time to make.
+/// Settings of a demonstration that takes little time.
 const SMALL: [&str; 8] = ["--rows", "600", "--features", "500", "--minibatch", "20", "--base-ms", "2"];
 
 fn picture(name: &str) -> PathBuf {
@@ -19,7 +19,7 @@ fn picture(name: &str) -> PathBuf {
     path
 }
 
-/// The figures that a demonstration prints as JSON hold together.
+/// Checks that the JSON figures of a demonstration are consistent.
 fn check_figures(printed: &str, workers: usize, clocks: usize) {
     let figures: Value = serde_json::from_str(printed).unwrap_or_else(|error| panic!("{error} in\n{printed}"));
     assert_eq!(figures["workers"], workers);
@@ -71,8 +71,8 @@ fn launch_trains_in_processes_and_passes_on_the_result_as_it_is() {
     std::fs::remove_file(&out).unwrap();
 }
 
-/// A run started by hand, all of it under way: servers 0 (the coordinator too) and 1, workers 0, 1
-/// and 2.
+/// A run started by hand, in the middle of training. `server 0` is the coordinator too, `server 1`
+/// is two servers, and there are three workers.
 fn run_by_hand(failure_timeout: &[&str]) -> Vec<Process> {
     let coordinator_address = free_address();
     let common = [&["--coordinator", &coordinator_address, "--join-limit", "60"], failure_timeout].concat();
@@ -90,7 +90,7 @@ fn run_by_hand(failure_timeout: &[&str]) -> Vec<Process> {
         let name = process.name.clone();
         process.hear("that it has begun", |said| said.contains(&name).then_some(()));
     }
-    // By now or a moment later everybody is in the middle of training.
+    // After this pause, all workers are in the middle of training.
     std::thread::sleep(Duration::from_millis(300));
     processes
 }
@@ -100,7 +100,7 @@ fn all_other_processes_name_a_killed_node_and_fail() {
     // (the process that is killed, what the others say, what they may say instead)
     let cases = [
         ("worker 1", "lost worker 1", "lost worker 1"),
-        // A process of two servers: whichever of them is missed first.
+        // A process of two servers: either may be missed first.
         ("server 1", "lost server 1", "lost server 2"),
         ("server 0", "lost coordinator", "lost server 0"),
     ];
@@ -129,8 +129,7 @@ fn with_the_default_failure_timeout_all_others_end_within_ten_seconds() {
         assert!(!process.end(), "{} should fail", process.name);
         assert!(process.stderr().contains("lost worker 1"), "{} said\n{}", process.name, process.stderr());
     }
-    // The one time that is promised: long enough to be sure that somebody is gone, short enough to
-    // wait for.
+    // The documented limit of noticing a loss.
     assert!(begin.elapsed() < Duration::from_secs(10), "it took {:?}", begin.elapsed());
 }
 
@@ -173,7 +172,7 @@ fn launch_takes_its_processes_with_it_when_it_is_told_to_stop() {
 fn launch_that_is_killed_takes_its_processes_with_it() {
     let (mut launch, processes) = launched();
     launch.kill();
-    until("the end of everybody", || !processes.iter().any(|(_, process)| is_alive(*process)));
+    until("the end of all processes", || !processes.iter().any(|(_, process)| is_alive(*process)));
 }
 
 #[test]
@@ -198,7 +197,7 @@ fn workers_with_different_settings_fail_and_say_so() {
         ];
         start(&format!("worker {place}"), &words)
     };
-    // One learns a probability, the other a number, from tables that look alike.
+    // One program learns a probability, the other a number. Their tables have the same spec.
     let run = [start("server", &server), worker("logistic", "0"), worker("linear", "1")];
     for mut process in run {
         process.fails_saying("worker 1 has other settings than worker 0");

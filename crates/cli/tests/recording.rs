@@ -1,6 +1,6 @@
-//! Runs of real processes that are recorded, and fed back.
+//! Recordings of runs of real processes, and their replays.
 
-#![expect(clippy::unwrap_used, reason = "a test says so by falling over")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod process;
 
@@ -26,7 +26,7 @@ fn replay(arguments: &[&str]) -> (bool, Process) {
     (replay.end(), replay)
 }
 
-/// Where the bytes of the first entry of this kind begin, and how many there are.
+/// The start and the length of the body of the first entry of this kind.
 fn first_entry(recording: &[u8], wanted: u8) -> (usize, usize) {
     let mut at = 12;
     loop {
@@ -38,7 +38,7 @@ fn first_entry(recording: &[u8], wanted: u8) -> (usize, usize) {
     }
 }
 
-/// Puts the right check behind an entry, as nothing that damages a file by chance does.
+/// Writes the right checksum behind an entry, as a deliberate change would.
 fn seal(recording: &mut [u8], (body, length): (usize, usize)) {
     let check = xxhash_rust::xxh3::xxh3_64(&recording[body - 1..body + length]);
     recording[body + length..body + length + 8].copy_from_slice(&check.to_le_bytes());
@@ -69,7 +69,7 @@ fn a_recorded_run_replays_to_the_same_bytes_and_a_changed_byte_is_found() {
         assert!(counts.len() == 2 && counts.iter().all(|count| *count > 10), "{line}");
     }
 
-    // One byte of a frame that was said: by chance, and by somebody who knows the format.
+    // Change one bit of a frame that was sent: first by accident, then with the right checksum.
     let of_worker = folder.0.join("worker-1.recording");
     let (body, length) = first_entry(&std::fs::read(&of_worker).unwrap(), 2);
     let mut changed = with_a_bit_turned(&of_worker, body + length / 2);
@@ -85,7 +85,7 @@ fn a_recorded_run_replays_to_the_same_bytes_and_a_changed_byte_is_found() {
     assert_eq!(found["first_difference"], 0, "{found}");
     assert!(found["frames"].as_u64() > Some(10), "{found}");
 
-    // What is there is kept.
+    // A second run does not overwrite the recordings.
     let mut again = start("launch", &line);
     again.fails_saying("name a folder without recordings");
     assert_eq!(std::fs::read(&of_worker).unwrap(), changed);

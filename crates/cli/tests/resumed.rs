@@ -1,11 +1,11 @@
-//! Trainings of real processes that lose everything in the middle and go on from a checkpoint, with
-//! other numbers of servers and workers.
+//! Trainings of real processes that lose everything in the middle and resume from a checkpoint,
+//! with other numbers of servers and workers.
 //!
-//! Each row of the file has a feature of its own, whose weight a row moves by one each time it is
-//! learnt from (its label is so large, and the rate so small, that what is left of the label hardly
-//! changes). So what the model predicts for a row is how often that has counted.
+//! Each row of the file has a feature of its own. Learning from the row moves its weight by one:
+//! the label is so large, and the rate so small, that the error hardly changes. So the model
+//! predicts for each row how often that row has counted.
 
-#![expect(clippy::unwrap_used, reason = "a test says so by falling over")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod process;
 
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 const ROWS: u64 = 10_000;
 const EPOCHS: u64 = 30;
 const MINIBATCH: u64 = 50;
-/// How much of what is left of a label one row takes away.
+/// The share of its error that a row corrects each time.
 const STEP: f64 = 1e-5;
 
 /// A training and its files: rows to learn from, a model, and checkpoints.
@@ -34,7 +34,7 @@ impl Training {
         self.0.path(name)
     }
 
-    /// Starts a run of such a shape, `launch` having heard `more`, that makes checkpoints.
+    /// Launches a run of this size that writes checkpoints, with `more` arguments for `launch`.
     fn launch(&self, (servers, workers): (u32, u32), more: &[&str], epochs: u64) -> Process {
         let shape = [format!("--servers={servers}"), format!("--workers={workers}")];
         let place = [format!("--checkpoint={}", self.path("checkpoints")), "--checkpoint-every=0.1".to_owned()];
@@ -48,7 +48,7 @@ impl Training {
         start("launch", &words.chain(train.iter().chain(&counts).map(String::as_str)).collect::<Vec<_>>())
     }
 
-    /// What the newest checkpoint calls done: leases, of how many.
+    /// How many data leases are done in the newest checkpoint, and how many there are.
     fn done(&self) -> Option<(u64, u64)> {
         let entries = std::fs::read_dir(self.path("checkpoints")).ok()?;
         let manifests = entries.filter_map(|entry| Some(entry.ok()?.path().join("manifest.json")));
@@ -60,8 +60,8 @@ impl Training {
         Some((spans.sum(), set["ranges"].as_u64()? * set["epochs"].as_u64()?))
     }
 
-    /// Kills everybody, `launch` first, as soon as a checkpoint calls such a share of the leases
-    /// done.
+    /// Kills all processes, `launch` first, once this share of the data leases is done in a
+    /// checkpoint.
     fn lose_everything(&self, mut launch: Process, share: f64) -> (u64, u64) {
         let begin = Instant::now();
         while self.done().is_none_or(|(done, leases)| (done as f64) < share * leases as f64) {
@@ -73,7 +73,7 @@ impl Training {
         let said = launch.stderr();
         let started = said.lines().filter(|line| line.contains("started "));
         for id in started.filter_map(|line| line.split("process=").nth(1)?.trim().parse().ok()) {
-            // On Linux they end with `launch`.
+            // On Linux, they end with `launch`.
             launch::signal_process(id, Signal::KILL).ok();
         }
         self.done().unwrap()
@@ -92,7 +92,7 @@ impl Training {
         counts.iter().map(|count| count.round() as u64).collect()
     }
 
-    /// How often every row has counted in the model: it must be the same for all.
+    /// How often each row has counted in the model. Checks that it is the same for all rows.
     fn counted(&self) -> u64 {
         let counts = self.counts();
         assert_eq!(counts.iter().find(|count| **count != counts[0]), None, "others count {}", counts[0]);
@@ -132,7 +132,7 @@ fn every_row_counts_once_over_resumed_runs_of_other_sizes() {
     );
     assert_eq!(training.counted(), EPOCHS);
 
-    // What has come to its end can go on, too, for more epochs; the last checkpoint has all of it.
+    // A run that has ended can be resumed for more epochs: its last checkpoint holds all of it.
     let mut fourth = training.launch((2, 1), &["--replicas=2", "--resume"], EPOCHS + 2);
     let report_of_fourth = report(&mut fourth);
     assert_eq!(

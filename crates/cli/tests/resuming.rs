@@ -1,7 +1,7 @@
-//! Runs of real processes that lose everything and go on from a checkpoint: of an object store, and
-//! with an etcd that remembers the run.
+//! Runs of real processes that lose everything and resume from a checkpoint: from an object store,
+//! and with an etcd that remembers the run.
 
-#![expect(clippy::unwrap_used, reason = "a test says so by falling over")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod clocked;
 #[path = "../../node/tests/registry/etcd.rs"]
@@ -27,8 +27,8 @@ fn a_run_resumes_from_an_object_store_with_another_number_of_servers() {
     let Some(address) = moto::address("a run with checkpoints in S3") else { return };
     let place = format!("--checkpoint=s3://{}/runs/counts", moto::bucket(address));
     let run = |servers: u32, more: &[&str]| {
-        let (coordinator_address, servers) =
-            (free_address(), [format!("--servers={servers}"), format!("--threads={servers}")]);
+        let coordinator_address = free_address();
+        let servers = [format!("--servers={servers}"), format!("--threads={servers}")];
         let variables = moto::settings(&format!("http://{address}")).variables;
         let program = Start::program("server", PROGRAM);
         let program = variables.into_iter().fold(program, |program, (name, value)| program.env(name, value));
@@ -51,8 +51,8 @@ fn a_run_resumes_from_an_object_store_with_another_number_of_servers() {
 fn a_run_killed_whole_resumes_from_its_checkpoint_though_etcd_remembers_it() {
     let Some(etcd) = Etcd::start() else { return };
     let folder = Folder::new("remembered");
-    let (place, registry) =
-        (format!("--checkpoint={}", folder.0.display()), format!("--registry=etcd://{}/jobs/counts", etcd.endpoint()));
+    let place = format!("--checkpoint={}", folder.0.display());
+    let registry = format!("--registry=etcd://{}/jobs/counts", etcd.endpoint());
     let begin = |coordinator_address: &str, more: &[&str]| -> Vec<Process> {
         let words = [
             "coordinator",
@@ -76,8 +76,8 @@ fn a_run_killed_whole_resumes_from_its_checkpoint_though_etcd_remembers_it() {
     let worker = Worker::start(&coordinator_address);
     until("a second checkpoint", || published(&folder.0).len() > 1);
     killed.iter_mut().for_each(|process| process.kill());
-    // It looks for another coordinator for as long as it would wait for a run to begin, and then
-    // fails.
+    // The worker looks for another coordinator until its join limit, and then fails. Do not wait
+    // for it.
     drop(worker);
     let clock = manifest(published(&folder.0).last().unwrap())["clock"].as_i64().unwrap();
 

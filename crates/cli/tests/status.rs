@@ -1,7 +1,7 @@
-//! `slackwater status` of a run of real processes: who is there, who is slow, who is waited for,
-//! and what each time-out is and why.
+//! `slackwater status` of a run of real processes: the nodes, slow workers, workers that others
+//! wait for, and each time-out with its reason.
 
-#![expect(clippy::unwrap_used, reason = "a test says so by falling over")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod counting;
 mod process;
@@ -17,7 +17,7 @@ fn status(coordinator_address: &str) -> Value {
     json(&asked.stdout())
 }
 
-/// Asks until what is looked for is there.
+/// Asks for the status until `found` accepts it.
 fn status_when(coordinator_address: &str, what: &str, found: impl Fn(&Value) -> bool) -> Value {
     let begin = Instant::now();
     loop {
@@ -88,7 +88,7 @@ fn a_worker_that_is_held_up_is_named_and_every_time_out_says_why() {
         assert!(timeout["measured"]["count"].as_u64() > Some(0), "{timeout}");
         assert!(timeout["why"].as_str().unwrap().contains("four deviations"), "{timeout}");
     }
-    // Which of the two it is, the run decided.
+    // The run decided which rank the second process has.
     let said = workers[1].stderr();
     let rank = said.split("node=\"worker ").nth(1).and_then(|rest| rest.split('"').next()).expect("it says its rank");
     let held_up = format!("worker {rank}");

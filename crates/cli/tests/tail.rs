@@ -1,7 +1,7 @@
-//! `slackwater tail` beside a run of real processes: what it prints makes the table that there is,
-//! also when the servers that answer it are killed.
+//! `slackwater tail` beside a run of real processes: its lines, applied in order, give the table,
+//! even when the servers that answer it are killed.
 
-#![expect(clippy::unwrap_used, reason = "a test says so by falling over")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod counting;
 mod process;
@@ -35,7 +35,7 @@ fn table(session: &Session) -> Table<i64> {
     session.table(spec).unwrap()
 }
 
-/// The rows that a program knows that applies each line, and how often it had to start over.
+/// Applies each line in order. Returns the rows, and how often a shard started over.
 fn applied(printed: &str) -> (BTreeMap<u64, Vec<i64>>, usize) {
     let mut shards: BTreeMap<u64, BTreeMap<u64, Vec<i64>>> = BTreeMap::new();
     let mut started_over = 0;
@@ -69,7 +69,7 @@ fn change(table: &Table<i64>, round: u64) {
     table.delete(&table.keys(&deleted)).unwrap().wait().unwrap();
 }
 
-/// Waits until the lines make the table that there is.
+/// Waits until the lines give the table, and returns how often a shard started over.
 fn follows(tail: &Process, table: &Table<i64>) -> usize {
     let begin = Instant::now();
     loop {
@@ -131,7 +131,7 @@ fn tail_ends_after_a_count_and_names_the_tables_that_there_are() {
     assert_eq!(all.stdout(), "clock 0: 7: 1 2\n");
 
     let mut later = tail(&coordinator_address, &["--count=2"]);
-    // Pushes until the reader has begun and seen two.
+    // Push until the reader has begun and printed two rows.
     until("tail has seen two changes", || {
         table.push(&table.keys(&[8]), vec![1, 1]).unwrap().wait().unwrap();
         later.ended().is_some()

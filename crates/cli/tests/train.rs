@@ -1,7 +1,7 @@
-//! `train`, `predict` and `inspect` as users run them: every program learns, alone and in
-//! processes.
+//! `train`, `predict` and `inspect` as users run them: every program learns, in one process and in
+//! several.
 
-#![expect(clippy::unwrap_used, reason = "a test says so by falling over")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod process;
 mod training;
@@ -41,7 +41,7 @@ fn predict_and_inspect_read_the_model_of_train() {
     assert!(trained["test"]["accuracy"].as_f64().unwrap() > 0.9, "{trained}");
     assert!(trained["train"]["log_loss"].as_f64().unwrap() < 0.45, "{trained}");
     assert!(trained["bytes_sent_by_workers"].as_f64().unwrap() > 0.0);
-    // Without a bound workers wait for nobody, but at the end of each epoch.
+    // Without a staleness bound, workers wait for each other only at the end of each epoch.
     let unbound =
         run_json(&["train", "logistic", "--data", &data, "--epochs=3", "--workers=3", "--minibatch=100", "--async"]);
     assert_eq!(unbound["share_waiting_for_workers"], 0.0, "{unbound}");
@@ -58,7 +58,7 @@ fn predict_and_inspect_read_the_model_of_train() {
         std::fs::read_to_string(&out).unwrap().lines().map(|line| line.parse().unwrap()).collect();
     assert_eq!(probabilities.len(), 1000);
     assert!(probabilities.iter().all(|probability| (0.0..=1.0).contains(probability)));
-    // Without labels there are predictions all the same, and the same ones.
+    // Rows without labels get the same predictions.
     let unlabelled: String = made_up(4000..5000).lines().map(|line| line[3..].to_owned() + "\n").collect();
     let unlabelled = folder.write("c.libsvm", &unlabelled);
     let printed = run(&["predict", "--model", &model, "--data", &unlabelled]);
@@ -86,7 +86,7 @@ fn predict_and_inspect_read_the_model_of_train() {
 #[test]
 fn every_program_learns_and_predicts() {
     let folder = Folder::new("programs");
-    // The label is the better part of what stands in the columns.
+    // Each label column follows from the other columns.
     let mut csv = "town,size,price,class,good\n".to_owned();
     for row in 0..3000u32 {
         let town = row % 3;
@@ -117,8 +117,7 @@ fn every_program_learns_and_predicts() {
     let names = folder.write("names", "size\ntown=Delft\ntown=Gouda\n");
     let inspected = run(&["inspect", &model, "--names", &names]);
     assert!(inspected.contains("town=Delft") && inspected.contains("factors:"), "{inspected}");
-    // What a column is was settled by the data that was learnt from, whatever it looks like
-    // elsewhere.
+    // The training data decides the type of each column, even where other data looks different.
     let printed = run(&["predict", "--model", &model, "--data", &data]);
     let mut other = "new,size,town\n".to_owned();
     for line in csv.lines().skip(1) {
@@ -134,7 +133,7 @@ fn every_program_learns_and_predicts() {
     fails(&["predict", "--model", &model, "--data", &strange], "strange.csv:2:1: ");
 }
 
-/// IDX images of 6 × 6 pixels and their labels: the class is the line that is bright.
+/// IDX images of 6 × 6 pixels and their labels: the class is the number of the bright line.
 fn images(folder: &Folder, name: &str, count: u32) -> String {
     let mut images = [&[0, 0, 8, 3][..], &count.to_be_bytes(), &[0, 0, 0, 6], &[0, 0, 0, 6]].concat();
     let mut labels = [&[0, 0, 8, 1][..], &count.to_be_bytes()].concat();
@@ -189,7 +188,7 @@ fn importances_count_in_the_loss_and_proximal_steps_refuse_them() {
     let data = folder.write("a.vw", &rows);
     let trained = run_json(&["train", "logistic", "--data", &data, "--minibatch=100"]);
     let first = trained["seconds_and_loss"][0][1].as_f64().unwrap();
-    assert!((first - 2f64.ln()).abs() < 1e-6, "nothing is known at first, whatever rows count for: {first}");
+    assert!((first - 2f64.ln()).abs() < 1e-6, "before training, the loss is ln 2 for any importance: {first}");
     fails(&["train", "logistic", "--data", &data, "--updater=proximal", "--l1=0.01"], "take every row for one example");
 }
 

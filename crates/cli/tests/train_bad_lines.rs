@@ -1,7 +1,7 @@
-//! Malformed lines of what is learnt from: how many are skipped, and what is said of the first too
-//! many.
+//! Malformed lines in training data: how many are skipped, and the error for the first one beyond
+//! that.
 
-#![expect(clippy::unwrap_used, reason = "a test says so by falling over")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod process;
 mod training;
@@ -22,7 +22,7 @@ fn malformed_lines_are_skipped_and_counted_up_to_a_number() {
         &["train", "logistic", "--data", &data, "--skip-bad=1"],
         "a.libsvm:302:7: expected `index:value`, found `x` (after 1 bad lines",
     );
-    // No worker takes what it has for the whole, and the one that knows says why.
+    // With several workers, the one that finds the line reports it, and no model is written.
     let out = folder.path("model");
     fails(
         &["train", "logistic", "--data", &data, "--skip-bad=1", "--workers=3", "--slack=1", "--out", &out],
@@ -49,8 +49,7 @@ fn malformed_lines_are_skipped_and_counted_up_to_a_number() {
 #[test]
 fn malformed_lines_of_all_workers_count_together() {
     let folder = Folder::new("bad-parts");
-    // Enough text for each of two workers to have several blocks of it, and a bad line in each of
-    // those.
+    // Enough text for each of two workers to read several blocks, each with a malformed line.
     let block = made_up(0..1000) + "1 2:3 x\n";
     let data = folder.write("a.libsvm", &block.repeat(8));
     let out = folder.path("model");

@@ -1,6 +1,6 @@
-//! Interrupts of a training, and the metrics that it serves until then.
+//! Interrupts of a training, and the metrics that it serves before.
 
-#![expect(clippy::unwrap_used, reason = "a test says so by falling over")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod process;
 mod scraping;
@@ -43,7 +43,7 @@ fn an_interrupt_finishes_the_clock_and_writes_a_model_that_can_be_used() {
         figure(&body, "slackwater_staleness_clocks_bucket{le=\"1.0\",worker=\"0\"}")
             == figure(&body, "slackwater_staleness_clocks_count{worker=\"0\"}")
     );
-    // The port is taken, and somebody else is told so before anything else happens.
+    // The port is taken, and another training fails at its start because of that.
     fails(&["train", "logistic", "--data", &data, "--metrics", &address], "cannot serve metrics at");
     train.signal(Signal::INT);
     assert!(train.end(), "{}", train.stderr());
@@ -62,7 +62,7 @@ fn an_interrupt_ends_proximal_steps_after_the_clock_and_not_the_pass() {
     let folder = Folder::new("interrupt-proximal");
     let data = folder.write("a.libsvm", &made_up(0..2_000));
     let out = folder.path("model");
-    // A pass of a million clocks, which nobody waits for.
+    // A pass of a million clocks, which the test does not wait for.
     let program = ["train", "logistic", "--data", &data, "--updater=proximal", "--l1=0.001", "--blocks=1000000"];
     for consistency in ["--slack=0", "--slack=3", "--async"] {
         let more = ["--epochs=1000", "--workers=2", "--json", "--metrics=127.0.0.1:0", "--out", &out, consistency];
@@ -85,7 +85,7 @@ fn an_interrupt_ends_proximal_steps_after_the_clock_and_not_the_pass() {
 fn a_second_interrupt_ends_a_process_at_once() {
     let folder = Folder::new("twice");
     let data = folder.write("a.libsvm", &made_up(0..100));
-    // A process that joins here is never answered, so that only an interrupt can end it.
+    // A process that joins here gets no answer, so only an interrupt can end it.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let coordinator_address = listener.local_addr().unwrap().to_string();
     let mut worker =
@@ -96,7 +96,7 @@ fn a_second_interrupt_ends_a_process_at_once() {
     assert!(worker.ended().is_none(), "the first is only noted: {}", worker.stderr());
     let begin = Instant::now();
     let status = loop {
-        // Again and again, because two that come too fast count as one.
+        // Repeat the signal: two that come too fast count as one.
         worker.signal(Signal::INT);
         std::thread::sleep(Duration::from_millis(50));
         if let Some(status) = worker.ended() {

@@ -1,6 +1,6 @@
-//! How well `train` learns: beside others, and as near to the best as it is asked to.
+//! How well `train` learns: compared with other programs, and up to the tolerance that is set.
 
-#![expect(clippy::unwrap_used, reason = "a test says so by falling over")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod process;
 mod training;
@@ -50,7 +50,7 @@ fn proximal_steps_stop_within_the_tolerance() {
     let rows = |figures: &Value| figures["rows"].as_u64().unwrap();
     assert!((0.0..=0.00001).contains(&gap(&near)), "{near}");
     assert!(rows(&far) < rows(&near) && gap(&far) <= 0.9, "{far}");
-    // A block is a clock, and a clock is a message to every shard.
+    // A block is a clock, and a clock sends a message to every shard.
     let many = train(&["--tolerance=0.9", "--blocks=40"]);
     let bytes_a_row = |figures: &Value| figures["bytes_sent_by_workers"].as_f64().unwrap() / rows(figures) as f64;
     assert!(bytes_a_row(&many) > 2.0 * bytes_a_row(&far), "{many}\n{far}");
@@ -80,11 +80,11 @@ fn standardised_features_of_any_scale_are_learnt() {
 #[test]
 fn a_rate_that_falls_closes_in_on_the_best_weights() {
     let folder = Folder::new("decay");
-    // A line with noise that no minibatch of ten rows sees alike.
+    // A line with noise that differs between minibatches of ten rows.
     let row = |row: u64| format!("{} 1:{}\n", (row % 7) as f64 + (row * 37 % 11) as f64, (row % 7) as f64);
     let data = folder.write("a.libsvm", &(0..1_001).map(row).collect::<String>());
     let all = ["train", "linear", "--data", &data, "--epochs=20", "--minibatch=10", "--rate=0.05"];
-    // What the best line leaves is the noise, of √10.
+    // The error of the best line is the noise, √10.
     let beyond_best =
         |more: &[&str]| run_json(&[&all[..], more].concat())["train"]["rmse"].as_f64().unwrap() - 10f64.sqrt();
     let level = beyond_best(&["--updater=sgd"]);

@@ -1,6 +1,6 @@
-//! Settings of `train` and its like: where they come from, and what is refused.
+//! Settings of `train` and other commands: where they come from, and which are refused.
 
-#![expect(clippy::unwrap_used, reason = "a test says so by falling over")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod process;
 mod training;
@@ -29,7 +29,7 @@ fn flags_override_the_job_file_and_show_settings_names_each_origin() {
         assert!(line.ends_with(&format!("# {origin}")), "{line}");
     }
     assert!(!shown.contains("factors"), "another program's settings are not shown:\n{shown}");
-    // What is shown is a job file itself, and comes to the same.
+    // The output is a job file itself, and gives the same settings.
     let again = folder.write("again.toml", &shown);
     let values = |shown: &str| -> Vec<String> {
         shown.lines().map(|line| line.split(" #").next().unwrap().trim().to_owned()).collect()
@@ -38,7 +38,7 @@ fn flags_override_the_job_file_and_show_settings_names_each_origin() {
 
     let trained = run_json(&["train", &job, "--epochs", "3"]);
     assert_eq!((&trained["rows"], &trained["settings"]["workers"]), (&1800.into(), &2.into()));
-    // In a run of processes, the run says how many there are.
+    // In a run of processes, the run sets the numbers of servers and workers.
     let launched = run_json(&["launch", "--servers=1", "--workers=1", "--", "train", &job]);
     assert_eq!((&launched["rows"], &launched["settings"]["workers"]), (&1200.into(), &1.into()));
 }

@@ -70,11 +70,11 @@ impl Served {
 
     /// Scrapes the metrics.
     fn scrape(&self) -> Scraped {
-        let mut stream = TcpStream::connect(self.exporter.address()).expect("somebody serves");
+        let mut stream = TcpStream::connect(self.exporter.address()).expect("metrics are served");
         stream.set_read_timeout(Some(LIMIT)).expect("a time can be set");
-        stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").expect("somebody listens");
+        stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").expect("a request can be sent");
         let mut answer = String::new();
-        stream.read_to_string(&mut answer).expect("somebody answers");
+        stream.read_to_string(&mut answer).expect("there is an answer");
         let samples = answer.lines().filter(|line| line.starts_with("slackwater_"));
         let split = |line: &str| {
             let (name, value) = line.rsplit_once(' ').expect("a sample has a value");
@@ -115,7 +115,7 @@ fn metrics_after_a_training_are_its_totals() {
     assert_eq!(metrics.sum("bad_rows_total"), 4.0 * 3.0);
     assert_eq!(metrics.sum("refused_parts_total"), 0.0);
     assert_eq!(metrics.sum("refused_connections_total"), 0.0);
-    assert!(metrics.sum("parked_reads_total") > 0.0, "in lock-step somebody waits for another now and then");
+    assert!(metrics.sum("parked_reads_total") > 0.0, "in lock-step, workers wait for each other now and then");
     let minibatches = metrics.sum("minibatches_total");
     assert!((400.0..=408.0).contains(&minibatches), "{minibatches} of 50 rows, the last of an epoch fewer");
     for worker in [0, 1] {

@@ -1,4 +1,4 @@
-//! A worker that counts its clocks, and the checkpoints of its run.
+//! Shared by tests: a worker that counts its clocks, and the checkpoints of its run.
 
 #![allow(dead_code, reason = "not every test needs all of it")]
 
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// The checkpoints that are published in a folder, oldest first.
+/// The published checkpoints in a folder, oldest first.
 pub fn published(folder: &Path) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
     let mut found: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
@@ -54,13 +54,13 @@ impl Worker {
         Self { clocks, stop, thread }
     }
 
-    /// Counts as much again as it has by now: nobody waits for anything.
+    /// Waits until it has counted 20 more clocks: the run is not stuck.
     pub fn goes_on(&self) {
         let before = self.clocks.load(Ordering::Relaxed);
         until("another clock", || self.clocks.load(Ordering::Relaxed) > before + 20);
     }
 
-    /// What it has counted in the end.
+    /// Stops it, and returns its final count.
     pub fn end(self) -> i64 {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().unwrap().unwrap()

@@ -1,5 +1,5 @@
-//! Workers that count, for tests: threads of the test that add one to every key, push by push, and
-//! know what was acknowledged.
+//! Shared by tests: workers that count. They are threads of the test that add one to every key with
+//! each push, and count acknowledged pushes.
 
 #![allow(dead_code, reason = "not every test needs all of it")]
 
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Keys that every push adds one to.
+/// How many keys every push adds one to.
 pub const KEYS: u64 = 64;
 
 /// A server process.
@@ -20,7 +20,7 @@ pub fn server(coordinator_address: &str, name: &str, more: &[&str]) -> Process {
     start(name, &[&["server", &coordinator_address, "--join-limit=100"], more].concat())
 }
 
-/// What a worker has pushed and seen acknowledged.
+/// The acknowledged pushes of a worker, and the flag that stops it.
 #[derive(Default)]
 pub struct Progress {
     pub acknowledged: AtomicU64,
@@ -60,7 +60,7 @@ pub struct Workers {
 }
 
 impl Workers {
-    /// Starts so many.
+    /// Starts `count` workers.
     pub fn start(coordinator_address: &str, count: usize) -> Self {
         let mut workers = Self { progress: Vec::new(), threads: Vec::new() };
         (0..count).for_each(|_| workers.add(coordinator_address));
@@ -79,8 +79,8 @@ impl Workers {
         self.progress.iter().map(|progress| progress.acknowledged.load(Ordering::Relaxed)).collect()
     }
 
-    /// Waits until every worker has seen so many more pushes acknowledged. Returns how long that
-    /// took; if it takes too long, says what was said meanwhile.
+    /// Waits until every worker has had this many more pushes acknowledged. Returns how long that
+    /// took. Panics with the output of `said` if it takes too long.
     pub fn go_on(&self, pushes: u64, said: impl Fn() -> String) -> Duration {
         let begin = Instant::now();
         let before = self.acknowledged();
@@ -91,8 +91,8 @@ impl Workers {
         begin.elapsed()
     }
 
-    /// Has them stop, and looks whether each finds what was acknowledged, and `more` pushes of
-    /// others.
+    /// Stops the workers. Checks that each reads the total of all acknowledged pushes, and of
+    /// `more` pushes of other workers.
     pub fn end(self, more: u64) {
         self.progress.iter().for_each(|progress| progress.stop.store(true, Ordering::Relaxed));
         let count = self.threads.len();

@@ -1,5 +1,5 @@
-//! Processes of the program, for tests: started, listened to, and never left behind. And what most
-//! tests need beside them.
+//! Shared by tests: starts processes of the program, reads their output, and kills them at the end
+//! of the test. Also folders, addresses and data sets.
 
 #![allow(dead_code, reason = "not every test needs all of it")]
 
@@ -14,9 +14,9 @@ use serde_json::Value;
 
 /// The program itself.
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_slackwater");
-/// Tells done from hung: what is awaited here usually takes a tenth of it.
+/// A wait that takes longer has failed. Most waits take a tenth of it.
 pub const LIMIT: Duration = Duration::from_secs(60);
-/// A training that lasts until somebody dies.
+/// A training that lasts until a process is killed.
 pub const ENDLESS: [&str; 9] = [
     "demo",
     "--rows",
@@ -29,8 +29,7 @@ pub const ENDLESS: [&str; 9] = [
     "--out=/dev/null",
 ];
 
-/// Says that something cannot be tested on this machine, also where the output of tests that pass
-/// is not shown.
+/// Reports a skipped test on the standard error, which the test runner does not hide.
 pub fn skipped(why: &str) {
     writeln!(std::io::stderr(), "SKIPPED: {why}").ok();
 }
@@ -46,7 +45,7 @@ pub fn start(name: &str, arguments: &[&str]) -> Process {
     start_as(Start::program(name, PROGRAM), arguments)
 }
 
-/// Starts the program as `start` has it, with these arguments.
+/// Starts the process that `start` describes, with these arguments.
 pub fn start_as(start: Start, arguments: &[&str]) -> Process {
     let process = (start.args(arguments).env("SLACKWATER_LOG", "info").env("RUST_BACKTRACE", "0"))
         .stdout(OutputTarget::Capture)
@@ -63,24 +62,24 @@ pub fn run(arguments: &[&str]) -> String {
     process.stdout()
 }
 
-/// The same for what it prints as JSON.
+/// Runs the program with --json to its end, and returns the JSON that it printed.
 pub fn run_json(arguments: &[&str]) -> Value {
     json(&run(&[arguments, &["--json"]].concat()))
 }
 
-/// What was printed, as JSON.
+/// Parses printed JSON.
 pub fn json(printed: &str) -> Value {
     serde_json::from_str(printed).unwrap_or_else(|error| panic!("{error} in\n{printed}"))
 }
 
-/// Runs a benchmark, and returns its figures and what it said meanwhile.
+/// Runs a benchmark, and returns its figures and its standard error.
 pub fn bench(arguments: &[&str]) -> (Value, String) {
     let mut process = start(&arguments.join(" "), &[&["bench"], arguments, &["--json"]].concat());
     assert!(process.end_within(20 * LIMIT), "{} failed:\n{}", process.name, process.stderr());
     (json(&process.stdout()), process.stderr())
 }
 
-/// Runs the program, which must fail saying these words.
+/// Runs the program, and checks that it fails with these words on its standard error.
 pub fn fails(arguments: &[&str], words: &str) {
     start(&arguments.join(" "), arguments).fails_saying(words);
 }
@@ -98,7 +97,7 @@ impl Process {
         self.process.id()
     }
 
-    /// How it ended, if it has.
+    /// Its exit status, if it has ended.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.process.try_wait().unwrap()
     }
@@ -111,7 +110,7 @@ impl Process {
         self.process.kill();
     }
 
-    /// Waits until it has said something that `found` finds.
+    /// Waits until `found` finds something in its standard error.
     pub fn hear<T>(&mut self, what: &str, found: impl Fn(&str) -> Option<T>) -> T {
         let begin = Instant::now();
         loop {
@@ -126,12 +125,12 @@ impl Process {
         }
     }
 
-    /// Waits until it has said these words.
+    /// Waits until its standard error contains these words.
     pub fn says(&mut self, words: &str) {
         self.hear(words, |said| said.contains(words).then_some(()));
     }
 
-    /// Waits until `launch` has said which process it started under a name.
+    /// Waits until `launch` has logged the process id that it started under a name.
     pub fn started(&mut self, name: &str) -> u32 {
         self.hear(&format!("which process is {name}"), |said| {
             let line = said.lines().find(|line| line.contains(&format!("started {name} process=")))?;
@@ -139,18 +138,18 @@ impl Process {
         })
     }
 
-    /// Waits until it has ended and everything it said is heard; returns whether it succeeded.
+    /// Waits until it has ended and all its output is read. Returns whether it succeeded.
     pub fn end(&mut self) -> bool {
         self.end_within(LIMIT)
     }
 
-    /// The same for what takes longer.
+    /// The same, with another limit.
     pub fn end_within(&mut self, limit: Duration) -> bool {
         let status = self.process.wait_for(limit).unwrap();
         status.unwrap_or_else(|| panic!("{} does not end; it said\n{}", self.name, self.stderr())).success()
     }
 
-    /// Ends, in failure, having said these words.
+    /// Waits for its end, and checks that it failed with these words on its standard error.
     pub fn fails_saying(&mut self, words: &str) {
         let succeeded = self.end();
         let name = &self.name;
@@ -164,18 +163,18 @@ pub fn signal(id: u32, signal: Signal) {
     launch::signal_process(id, signal).unwrap();
 }
 
-/// Whether a process is there, by its id.
+/// Whether a process is running, by its id.
 pub fn is_alive(id: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{id}/stat"));
     stat.is_ok_and(|stat| !stat.contains(") Z "))
 }
 
-/// An address that nobody listens at.
+/// A free address: no process listens there.
 pub fn free_address() -> String {
     launch::free_address().unwrap().to_string()
 }
 
-/// Waits until something holds.
+/// Waits until a condition holds.
 pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !holds() {
@@ -195,11 +194,11 @@ pub fn data_sets() -> PathBuf {
     std::env::var_os("SLACKWATER_DATA").map_or_else(default, PathBuf::from)
 }
 
-/// A folder for a test's files, gone when the test is.
+/// A folder for a test's files. Dropping it removes it.
 pub struct Folder(pub PathBuf);
 
 impl Folder {
-    /// An empty one; names are of one test program.
+    /// An empty folder. The name is unique within its test program.
     pub fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("slackwater-test-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&path).unwrap();

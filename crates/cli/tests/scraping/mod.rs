@@ -1,4 +1,4 @@
-//! Metrics of a process, as Prometheus reads them.
+//! Shared by tests: scrapes the metrics of a process, as Prometheus does.
 
 #![allow(dead_code, reason = "not every test needs all of it")]
 
@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use super::process::{LIMIT, Process};
 
-/// The first figures of metrics that are served, once some rows have been learnt from.
+/// Scrapes until some rows have been learnt from.
 pub fn scrape(address: &str) -> String {
     let has = |body: &str, name: &str| figure(body, &format!("slackwater_{name}{{worker=\"0\"}}")) > 0.0;
     scrape_until(address, |body| has(body, "rows_total") && has(body, "sent_bytes_total"))
 }
 
-/// The first metrics served that are as they should be.
+/// Scrapes until `are_wanted` accepts the metrics, and returns them.
 pub fn scrape_until(address: &str, are_wanted: impl Fn(&str) -> bool) -> String {
     let mut last = String::new();
     for _ in 0..600 {
@@ -39,8 +39,8 @@ pub fn figure(body: &str, name: &str) -> f64 {
     line.map_or(f64::NAN, |line| line.trim().parse().unwrap())
 }
 
-/// Every line is what the format has: a comment about a metric, or a sample of the metric last
-/// described.
+/// Checks that every line is in the format: a comment about a metric, or a sample of the metric
+/// that was last described.
 pub fn check_metrics(body: &str) {
     assert!(body.ends_with("# EOF\n"));
     let mut described = (String::new(), String::new());

@@ -1,11 +1,10 @@
-//! Rows to learn from, and a training that does not end by itself.
+//! Shared by tests: rows to learn from, and a training that does not end by itself.
 
 #![allow(dead_code, reason = "not every test needs all of it")]
 
 use std::fmt::Write as _;
 
-/// Rows whose label is 1 where features of low numbers outweigh those of high numbers, with one row
-/// in twenty mislabelled.
+/// Rows whose label is 1 if most features have low numbers. One row in twenty is mislabelled.
 pub fn made_up(rows: std::ops::Range<u64>) -> String {
     let mut text = String::new();
     for row in rows {
@@ -26,7 +25,7 @@ pub fn made_up(rows: std::ops::Range<u64>) -> String {
     text
 }
 
-/// Arguments of a training that lasts until it is interrupted.
+/// The arguments of a training that lasts until it is interrupted.
 pub fn endless<'a>(data: &'a str, out: &'a str) -> Vec<&'a str> {
     vec!["train", "logistic", "--data", data, "--epochs=4000000", "--minibatch=100", "--slack=1", "--out", out]
 }
