@@ -1,8 +1,8 @@
-//! `bench bytes`: the same training with plain messages and with shrunk ones: bytes each way, and
-//! what was learnt.
+//! `bench bytes`: the same training without and with codecs. It reports bytes each way, and what
+//! the model has learnt.
 //!
-//! Real runs with the same seed. A target that is missed is printed as such, and does no more: what
-//! a run learns does not hang on the clock, except over the slow link.
+//! All runs are real and have the same seed. A missed target is printed as `missed`; the benchmark
+//! still succeeds. What a run learns does not depend on timing, except over the slow link.
 
 mod dense;
 mod link;
@@ -22,26 +22,26 @@ use observe::chart::{Across, Chart, Curve};
 /// The settings of `bench bytes`.
 #[derive(clap::Args)]
 pub struct BytesBench {
-    /// The folder that holds the data sets `imdb` and `fashion-mnist`; SLACKWATER_DATA names it,
-    /// too.
+    /// The folder that holds the data sets `imdb` and `fashion-mnist`. Without this option, the
+    /// variable SLACKWATER_DATA names it.
     #[arg(long)]
     data: Option<PathBuf>,
-    /// Passes of ℓ1 logistic regression.
+    /// Passes of ℓ1 logistic regression over its data.
     #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u32).range(20..))]
     passes: u32,
-    /// Epochs of the perceptron.
+    /// Epochs that the perceptron trains for.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     epochs: u32,
-    /// Seeds of the perceptron: figures are means over them.
+    /// How many seeds the perceptron is trained with; each figure is their mean.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     seeds: u32,
-    /// The loss that is raced to over the slow link.
+    /// The loss to reach over the slow link; the benchmark reports the seconds until then.
     #[arg(long, default_value_t = 0.6)]
     target: f64,
-    /// Run only these.
+    /// Run only these parts of the benchmark.
     #[arg(long, value_delimiter = ',', value_parser = ["l1", "mlp", "link"])]
     only: Vec<String>,
-    /// Where pictures of loss against bytes are put, bytes-l1.svg and bytes-mlp.svg.
+    /// The folder to write charts of loss against bytes to: bytes-l1.svg and bytes-mlp.svg.
     #[arg(long)]
     out: Option<PathBuf>,
     /// Print JSON rather than a table.
@@ -53,9 +53,10 @@ pub struct BytesBench {
 pub(crate) fn run(options: &BytesBench) -> anyhow::Result<()> {
     let wanted = |name: &str| options.only.is_empty() || options.only.iter().any(|only| only == name);
     let data = options.data.clone().or_else(|| std::env::var_os("SLACKWATER_DATA").map(PathBuf::from));
-    let data = data.context("say where the data sets are: --data FOLDER, or SLACKWATER_DATA=FOLDER")?;
+    let data = data.context("no folder of data sets is named: use --data FOLDER or SLACKWATER_DATA=FOLDER")?;
     let mut report = Report::default();
-    let (reviews, images) = (data.join("imdb"), data.join("fashion-mnist"));
+    let reviews = data.join("imdb");
+    let images = data.join("fashion-mnist");
     if wanted("l1") && is_there(&reviews, "l1", &mut report) {
         l1(options, &reviews, &mut report)?;
     }
@@ -67,7 +68,7 @@ pub(crate) fn run(options: &BytesBench) -> anyhow::Result<()> {
             Ok(hosts) => slow_link(options, &images, &hosts, &mut report)?,
             Err(reason) => {
                 eprintln!(
-                    "SKIPPED: no slow link, for this machine makes no network namespaces with token buckets: {reason:#}"
+                    "SKIPPED: link: cannot make network namespaces with a token bucket, which takes root, `ip` and `tc`: {reason:#}"
                 );
                 report.text("link", "skipped");
             }
@@ -77,17 +78,17 @@ pub(crate) fn run(options: &BytesBench) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether a data set is there; where it is not, that is said aloud.
+/// Whether a data set is there. If it is missing, prints and reports that `run` is skipped.
 fn is_there(folder: &Path, run: &str, report: &mut Report) -> bool {
     let is_there = folder.is_dir();
     if !is_there {
-        eprintln!("SKIPPED: {run}, for there is no {}", folder.display());
+        eprintln!("SKIPPED: {run}: there is no {}", folder.display());
         report.text(run, "skipped");
     }
     is_there
 }
 
-/// What must come out, beside what did.
+/// Reports figures together with whether they reach their targets.
 struct Judge<'a>(&'a mut Report);
 
 impl Judge<'_> {
@@ -111,7 +112,7 @@ fn draw(folder: Option<&PathBuf>, name: &str, chart: &Chart) -> anyhow::Result<(
     std::fs::write(&path, chart.to_svg()).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Colours of curves: what is compared with, then the others.
+/// Colours of curves: the reference first, then what is compared with it.
 const COLOURS: [&str; 3] = ["#c2410c", "#0f766e", "#1d4ed8"];
 
 fn l1(options: &BytesBench, reviews: &Path, report: &mut Report) -> anyhow::Result<()> {
@@ -150,11 +151,12 @@ fn l1(options: &BytesBench, reviews: &Path, report: &mut Report) -> anyhow::Resu
     draw(options.out.as_ref(), "bytes-l1.svg", &chart)
 }
 
-/// Means over seeds.
+/// What training the perceptron came to: means over its seeds.
 struct Means {
     up: f64,
     down: f64,
     accuracy: f64,
+    /// The training with the first seed, whose curve the chart shows.
     first: Trained,
 }
 
@@ -165,11 +167,13 @@ fn means(options: &BytesBench, images: &Path, up: &str, down: &str, progress: &P
         progress.inc(1);
     }
     let mean = |of: fn(&Trained) -> f64| runs.iter().map(of).sum::<f64>() / runs.len() as f64;
-    let (up, down, accuracy) = (mean(|run| run.up), mean(|run| run.down), mean(|run| run.accuracy));
+    let up = mean(|run| run.up);
+    let down = mean(|run| run.down);
+    let accuracy = mean(|run| run.accuracy);
     Ok(Means { up, down, accuracy, first: runs.remove(0) })
 }
 
-/// (name, up, down) of what is compared.
+/// The codecs that are compared: (name in figures, codecs upward, codecs downward).
 const PIPELINES: [(&str, &str, &str); 3] =
     [("f32", "none", "none"), ("1bit", "1bit", "1bit"), ("topk", "topk=1.5%", "none")];
 
@@ -206,7 +210,8 @@ fn mlp(options: &BytesBench, images: &Path, report: &mut Report) -> anyhow::Resu
 }
 
 fn slow_link(options: &BytesBench, images: &Path, hosts: &link::Hosts, report: &mut Report) -> anyhow::Result<()> {
-    // One epoch is more than the target takes, and f32 is slow enough for that.
+    // Every pipeline reaches the target within these two epochs. More would only take longer, above
+    // all for f32.
     let pipelines = [("f32", "none"), ("1bit", "1bit"), ("bf16", "bf16"), ("2bit", "2bit"), ("auto", "auto")];
     let progress = ProgressBar::new(pipelines.len() as u64);
     let mut seconds = Vec::new();

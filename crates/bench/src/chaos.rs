@@ -1,10 +1,11 @@
-//! `bench chaos`: real processes are killed, stopped and cut off at random while others push, and
-//! every push is accounted for; and the same while they train, which must come to the same end as a
-//! training without faults.
+//! `bench chaos`: fault injection on real processes. It kills, stops and cuts off servers and
+//! workers at random, first while workers push, then while they train.
 //!
-//! Of the pushes, rows that only one worker adds to tell in the end: of a worker that lived,
-//! exactly the acknowledged pushes; of one that was killed, no fewer than were acknowledged and no
-//! more than were sent.
+//! - **Pushes**: every push is accounted for. Each worker adds one to rows that no other worker
+//!   writes. In the end, the rows of a worker that lived hold exactly its acknowledged pushes. The
+//!   rows of a killed worker hold at least its acknowledged pushes and at most those it sent.
+//! - **Training**: it must learn from every row and reach the same loss as a training without
+//!   faults.
 
 mod cluster;
 mod counts;
@@ -32,26 +33,27 @@ use types::SplitMix64;
 /// The settings of `bench chaos`.
 #[derive(clap::Args)]
 pub struct ChaosBench {
-    /// For how many seconds something goes wrong again and again.
+    /// For how many seconds faults are injected into the run that pushes.
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: u64,
-    /// A process that is silent for this many seconds is done without.
+    /// The failure timeout: a process that is silent for this many seconds counts as lost.
     #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=60))]
     failure_timeout: u64,
-    /// What happens when is drawn from this.
+    /// The seed from which faults and their times are drawn.
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     seed: u64,
-    /// Workers learn from data leases instead, which others take over: every example must count
-    /// exactly once.
+    /// Workers push for data leases, which other workers take over: every example must count exactly
+    /// once.
     #[arg(long)]
     leases: bool,
-    /// The folder that holds the data set `a9a`, for the training; SLACKWATER_DATA names it, too.
+    /// The folder that holds the data set `a9a`, for the training. Without this option, the variable
+    /// SLACKWATER_DATA names it.
     #[arg(long, value_name = "FOLDER")]
     data: Option<PathBuf>,
     /// Print JSON rather than a table.
     #[arg(long)]
     json: bool,
-    /// The network that it works in, where one was made.
+    /// The network that the benchmark runs in. Set by the process that made the network.
     #[arg(long, hide = true)]
     network: Option<String>,
 }
@@ -62,7 +64,7 @@ pub(crate) fn run(options: &ChaosBench) -> anyhow::Result<()> {
         match Made::make() {
             Ok(network) => return network.run_inside(),
             Err(error) => eprintln!(
-                "nobody is cut off: this machine makes no network namespaces ({:#}); that takes root, and `ip` of iproute2",
+                "no process is cut off: cannot make network namespaces ({:#}); that takes root, and `ip` of iproute2",
                 anyhow::Error::from(error)
             ),
         }
@@ -79,13 +81,14 @@ fn disturb(options: &ChaosBench, network: Option<Network>) -> anyhow::Result<()>
     report.number("failure_timeout_s", options.failure_timeout as f64);
     let (lost, doubled) = push(options, network.clone(), &mut random, &mut report)?;
     let trained = train(options, network, &mut random, &mut report);
-    // What was measured is shown all the more where something is wrong.
+    // The report is printed even if a check below fails.
     report.print(if options.json { Format::Json } else { Format::Table })?;
     ensure!(lost == 0 && doubled == 0, "{lost} rows of pushes were lost and {doubled} counted twice");
     trained
 }
 
-/// Reports how pushes fare. Returns how many rows of them were lost, and how many counted twice.
+/// Injects faults while workers push, and reports it. Returns how many rows of pushes were lost,
+/// and how many counted twice.
 fn push(
     options: &ChaosBench,
     network: Option<Network>,
@@ -93,16 +96,18 @@ fn push(
     report: &mut Report,
 ) -> anyhow::Result<(u64, u64)> {
     let cuts = network.is_some();
-    // Longer than things go wrong, with what comes before.
+    // Leases last for the whole run: a quarter of it is measured without faults first.
     let leases = options.leases.then(|| leased::enough(options.seconds * 5 / 4 + 1, WORKERS));
     let mut pushing = Pushing::start(options.failure_timeout, leases, network)?;
     let length = Duration::from_secs(options.seconds);
-    // What it does when nothing goes wrong.
-    let (begin, before) = (Instant::now(), pushing.acknowledged());
+    // The reference: goodput without faults.
+    let begin = Instant::now();
+    let before = pushing.acknowledged();
     std::thread::sleep((length / 4).clamp(Duration::from_secs(1), Duration::from_secs(15)));
     let undisturbed = (pushing.acknowledged() - before) as f64 / begin.elapsed().as_secs_f64();
     let mut faults = Faults::default();
-    let (begin, before) = (Instant::now(), pushing.acknowledged());
+    let begin = Instant::now();
+    let before = pushing.acknowledged();
     while begin.elapsed() < length {
         let fault = Fault::draw(random, cuts);
         faults.add(fault, pushing.suffer(fault, random)?);
@@ -119,8 +124,8 @@ fn push(
     Ok((lost, doubled))
 }
 
-/// Reports how a training fares, if there is data for it. Fails if it does not come to the same end
-/// as without faults.
+/// Injects faults into a training, if there is data for it, and reports it. Fails if the result
+/// differs from that of a training without faults.
 fn train(
     options: &ChaosBench,
     network: Option<Network>,
@@ -131,7 +136,7 @@ fn train(
     let data = options.data.clone().or_else(|| std::env::var_os("SLACKWATER_DATA").map(PathBuf::from));
     let Some(data) = data.map(|data| data.join("a9a/a9a.gz")).filter(|file| file.is_file()) else {
         eprintln!(
-            "the training is left out: there is no a9a/a9a.gz; say where the data sets are: --data FOLDER, or SLACKWATER_DATA=FOLDER"
+            "SKIPPED: training: there is no a9a/a9a.gz; name the folder of data sets by --data FOLDER or SLACKWATER_DATA=FOLDER"
         );
         return Ok(());
     };

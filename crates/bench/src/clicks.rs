@@ -1,5 +1,5 @@
-//! A made-up click log, streamed from a .zst file: how fast, in how much memory, and where the time
-//! goes.
+//! Part of `bench logistic`: training on a made-up click log that is streamed from a .zst file. It
+//! reports rows per second, resident memory, and where the time goes.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -14,11 +14,12 @@ use super::learning::{Scratch, open, training};
 use super::measure::{Report, timed};
 use types::SplitMix64;
 
-/// Keys are hashes of so many bits.
+/// Bits of a key, which is a hash.
 const BITS: u32 = 24;
+/// Features of a row, one from each field.
 const FIELDS: usize = 20;
 
-/// Learns from a log of so many rows.
+/// Writes a log of `rows` rows, learns from it, and reports.
 pub(crate) fn clicks(rows: u64, scratch: &Scratch, report: &mut Report) -> anyhow::Result<()> {
     let path = scratch.path("clicks.libsvm.zst");
     let features = write_clicks(&path, rows)?;
@@ -26,7 +27,8 @@ pub(crate) fn clicks(rows: u64, scratch: &Scratch, report: &mut Report) -> anyho
     let reader = open(&path, 2000)?;
     let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     let progress = ProgressBar::new(rows);
-    let (mut seen, mut at_marks) = (0, Vec::new());
+    let mut seen = 0;
+    let mut at_marks = Vec::new();
     let (seconds, _) = timed(|| {
         Ok(train(&session, &Logistic { l2: 0.0 }, &training(true), None, &reader, |learnt| {
             let before = seen;
@@ -56,21 +58,22 @@ pub(crate) fn clicks(rows: u64, scratch: &Scratch, report: &mut Report) -> anyho
     Ok(session.close()?)
 }
 
-/// The rows at which memory is looked at.
+/// The numbers of rows after which memory is measured.
 fn marks(rows: u64) -> [u64; 3] {
     [rows / 10, rows / 2, rows]
 }
 
-/// Writes rows of one value from each field. Fields have 4, 8, 16, … values, of which the k-th
-/// comes as often as 1 / k says; its key is a hash. Returns how many keys have been written at each
-/// mark.
+/// Writes rows with one value of each field, as a hashed key. Fields have 4, 8, 16, … values; the
+/// frequency of the k-th is proportional to 1 / k. Returns how many distinct keys have been written
+/// at each mark.
 fn write_clicks(path: &Path, rows: u64) -> anyhow::Result<Vec<u64>> {
     let mut out = zstd::Encoder::new(BufWriter::new(File::create(path)?), 1)?;
     let mut random = SplitMix64::new(2);
     let mut line = String::new();
     let progress = ProgressBar::new(rows);
     let mut written = vec![false; 1 << BITS];
-    let (mut features, mut at_marks) = (0, Vec::new());
+    let mut features = 0;
+    let mut at_marks = Vec::new();
     for row in 1..=rows {
         use std::fmt::Write as _;
         let mut score = -1.0;
@@ -100,7 +103,7 @@ fn write_clicks(path: &Path, rows: u64) -> anyhow::Result<Vec<u64>> {
     Ok(at_marks)
 }
 
-/// Memory of this process that is in use.
+/// Resident memory of this process, in MB.
 fn resident_mb() -> f64 {
     let status = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages: f64 = status.split(' ').nth(1).and_then(|pages| pages.parse().ok()).unwrap_or(f64::NAN);

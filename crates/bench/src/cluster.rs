@@ -1,5 +1,5 @@
-//! `bench cluster`: what it costs that a run survives, and how long it takes when somebody comes or
-//! goes.
+//! `bench cluster`: what fault tolerance costs (replicas, checkpoints), and how long a run needs
+//! when a server joins or is lost.
 
 mod changes;
 mod checkpoints;
@@ -17,24 +17,24 @@ pub struct ClusterBench {
     /// How many rounds to measure; each figure is their median.
     #[arg(long, value_name = "ROUNDS", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
-    /// Measure only these.
+    /// Measure only these parts of the benchmark.
     #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = ["replicas", "checkpoints", "rows", "servers"])]
     only: Vec<String>,
-    /// replicas: megabytes of the table.
+    /// replicas: size of the table in MiB.
     #[arg(long, value_name = "MEGABYTES", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1024))]
     megabytes: u32,
-    /// replicas: for how many milliseconds each is measured.
+    /// replicas: how many milliseconds each measurement takes.
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 2000, value_parser = clap::value_parser!(u64).range(100..=600_000))]
     millis: u64,
-    /// checkpoints: megabytes of rows and updater state.
+    /// checkpoints: size of rows and updater state in MB.
     #[arg(long, value_name = "MEGABYTES", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     checkpoint_megabytes: u32,
-    /// checkpoints: how many seconds after a checkpoint was begun the next is; each round measures
-    /// three of them, and as long without.
+    /// checkpoints: seconds from the start of one checkpoint to the start of the next. Each round
+    /// measures three such periods with checkpoints and three without.
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
     checkpoint_every: f64,
-    /// rows, servers: how many rows the table has when the number of servers varies; the number of
-    /// rows varies up to a hundred times as many.
+    /// servers: rows of the table. rows: the table has from a tenth of this to a hundred times as
+    /// many rows.
     #[arg(long, value_name = "ROWS", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1000..=10_000_000))]
     table_rows: u64,
     /// Print JSON rather than a table.
@@ -49,7 +49,7 @@ pub(crate) fn run(options: &ClusterBench) -> anyhow::Result<()> {
     let progress = ProgressBar::no_length().with_style(ProgressStyle::with_template("{spinner} {elapsed} {msg}")?);
     progress.enable_steady_tick(Duration::from_millis(200));
     if wanted("replicas") {
-        progress.set_message("one replica of everything and two");
+        progress.set_message("one replica and two");
         replicas::run(options, &mut report)?;
     }
     if wanted("checkpoints") {
@@ -58,13 +58,13 @@ pub(crate) fn run(options: &ClusterBench) -> anyhow::Result<()> {
     }
     if wanted("rows") {
         for rows in [options.table_rows / 10, options.table_rows, options.table_rows * 10, options.table_rows * 100] {
-            progress.set_message(format!("a server comes and one dies, {rows} rows"));
+            progress.set_message(format!("a server joins and one is lost, {rows} rows"));
             changes::run(4, rows, &format!("{rows}_rows"), &mut report)?;
         }
     }
     if wanted("servers") {
         for servers in [2, 4, 8, 16] {
-            progress.set_message(format!("a server comes and one dies, {servers} servers"));
+            progress.set_message(format!("a server joins and one is lost, {servers} servers"));
             changes::run(servers, options.table_rows, &format!("{servers}_servers"), &mut report)?;
         }
     }

@@ -1,9 +1,9 @@
 //! `bench codec`: what each codec saves, loses and costs on one core, beside copying memory in the
 //! same run.
 //!
-//! Every encoding and every decoding comes right after a copy of as many bytes as it is given,
-//! which also takes all its buffers out of the caches. Each figure is the median of the rounds, and
-//! a ratio divides two medians.
+//! A copy of the same size precedes every encoding and every decoding. It is the reference, and it
+//! evicts all buffers from the caches. Each figure is the median of the rounds; a ratio divides two
+//! medians.
 
 mod work;
 
@@ -25,24 +25,25 @@ pub struct CodecBench {
     /// How many rounds to measure; each figure is their median.
     #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
-    /// MiB of f32 that are encoded; a cache that holds them makes the figures look better than they
-    /// are.
+    /// MiB of f32 to encode. Choose more than the processor's caches hold, or the figures look
+    /// better than they are.
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1024))]
     mib: u32,
-    /// Count the thread's processor time rather than the clock's: for a machine that others use.
+    /// Measure the thread's processor time instead of wall-clock time: for a machine that is in use.
     #[arg(long)]
     processor_time: bool,
     /// Print JSON rather than a table.
     #[arg(long)]
     json: bool,
-    /// Measure only these, by name: bf16, topk=1%, fixed12+lz4, keys, …
+    /// Measure only these codecs and pipelines: bf16, topk=1%, fixed12+lz4, keys, …
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
 }
 
-/// What is measured: codecs by name, a pipeline joined by `+`. Byte codecs alone, and `zeros`, work
-/// on values of which nine in ten are zero; the others on values of which most are small and a few
-/// large, as gradients are.
+/// The measured pipelines: names of codecs, joined by `+`.
+///
+/// Byte codecs alone, and `zeros`, encode values of which nine in ten are zero. The others encode
+/// values like gradients: most are small, a few large.
 const PIPELINES: [&str; 22] = [
     "bf16",
     "f16",
@@ -68,7 +69,7 @@ const PIPELINES: [&str; 22] = [
     "zeros+lz4",
 ];
 
-/// What is to be reached, each way.
+/// The speed that a codec should reach, in each direction.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Target {
     OverMemcpy(f64),
@@ -76,7 +77,7 @@ enum Target {
     MillionKeysASecond(f64),
 }
 
-/// Of single codecs; a pipeline costs what its codecs cost together.
+/// The target of a single codec. Pipelines have none: they cost what their codecs cost together.
 fn target(name: &str) -> Option<Target> {
     match name {
         "bf16" | "f16" => Some(Target::OverMemcpy(0.7)),
@@ -110,8 +111,8 @@ pub(crate) fn run(options: &CodecBench) -> anyhow::Result<()> {
                 seconds(time, || Ok(copy.once()))?,
                 seconds(time, || work.decode(&mut output))?,
             ];
-            // The first round warms everything up and does not count; nothing is left over from
-            // before, so errors show.
+            // The first round is a warm-up and does not count. No residual is left from an earlier
+            // encoding, so this is the round in which errors are measured.
             if round == 0 {
                 work.compare(&input, &output)?;
             } else {
@@ -132,7 +133,7 @@ pub(crate) fn run(options: &CodecBench) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What is measured of a pipeline, in seconds a round.
+/// A pipeline and its measurements, in seconds per round.
 struct Measured {
     name: String,
     work: Work,
@@ -146,27 +147,30 @@ impl Measured {
     }
 
     fn line(&mut self, memcpy: f64) -> Line {
-        let (bytes, keys) = (self.work.bytes_in() as f64, self.work.keys().map(|keys| keys as f64));
+        let bytes = self.work.bytes_in() as f64;
+        let keys = self.work.keys().map(|keys| keys as f64);
         let speed = |seconds: &mut Vec<f64>| {
             let seconds = median(seconds);
             Speed { gbs: bytes / seconds / 1e9, mkeys: keys.map(|keys| keys / seconds / 1e6) }
         };
-        let (encode, decode) = (speed(&mut self.encode), speed(&mut self.decode));
+        let encode = speed(&mut self.encode);
+        let decode = speed(&mut self.decode);
         let verdict = target(&self.name).map(|target| {
             let reached = [encode, decode].iter().all(|speed| speed.reaches(target, memcpy));
             (target, if reached { Verdict::Ok } else { Verdict::Missed })
         });
-        let (ratio, error) = (bytes / self.work.bytes_out() as f64, self.work.relative_error());
+        let ratio = bytes / self.work.bytes_out() as f64;
+        let error = self.work.relative_error();
         Line { name: self.name.clone(), ratio, error, encode, decode, verdict }
     }
 }
 
-/// What is reported of a pipeline.
+/// The figures of a pipeline, a line of the report.
 #[derive(Clone, Debug, PartialEq)]
 struct Line {
     name: String,
     ratio: f64,
-    /// Of keys there is none.
+    /// ‖x − decoded‖ / ‖x‖; none for keys.
     error: Option<f64>,
     encode: Speed,
     decode: Speed,
@@ -214,7 +218,7 @@ impl Target {
     }
 }
 
-/// For programs: a flat list of figures, with a codec's name in front of its own.
+/// The report for programs: a flat list of figures, each with its codec's name in front.
 fn report(memcpy: f64, lines: &[Line]) -> Report {
     let mut report = Report::default();
     report.number("memcpy_gbs", memcpy);
@@ -232,7 +236,7 @@ fn report(memcpy: f64, lines: &[Line]) -> Report {
     report
 }
 
-/// For people: a line for each.
+/// The report for people: a line for each pipeline.
 fn table(memcpy: f64, lines: &[Line]) -> String {
     let width = lines.iter().map(|line| line.name.len()).max().unwrap_or(0).max("memcpy".len());
     let mut text = format!("{:<width$}   ratio    error   encode   decode  GB/s   of memcpy    target each way\n", "",);
@@ -266,7 +270,11 @@ fn seconds<R>(time: fn() -> f64, work: impl FnOnce() -> anyhow::Result<R>) -> an
     let start = time();
     work()?;
     let seconds = time() - start;
-    if seconds > 0.0 { Ok(seconds) } else { bail!("the clock does not move: give it more to do, with --mib") }
+    if seconds > 0.0 {
+        Ok(seconds)
+    } else {
+        bail!("one measurement is shorter than the clock can resolve: give it more to encode with --mib")
+    }
 }
 
 #[cfg(test)]
@@ -285,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_is_reached_each_way_or_missed() {
+    fn target_is_missed_if_either_direction_is_too_slow() {
         let verdict = |line: Line| line.verdict.map(|(_, verdict)| verdict);
         let table = [
             ("bf16", 7.1, 7.1, None, Some(Verdict::Ok)),
@@ -304,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn every_pipeline_that_is_measured_can_be() {
+    fn every_listed_pipeline_can_be_measured() {
         let input = Input::new(1);
         let mut output = Output::new(&input);
         for name in PIPELINES {
@@ -319,15 +327,15 @@ mod tests {
                 Some(error) if ["zeros", "lz4", "zstd", "zeros+lz4"].contains(&name) => {
                     assert_eq!(error, 0.0, "{name}")
                 }
-                // One bit of fixed point rounds to the ends of a block: unbiased, and further off
-                // than nothing at all.
+                // fixed1 rounds each value to an end of its block's range. That is unbiased, but the
+                // error can exceed that of sending zeros.
                 Some(error) => assert!(error > 0.0 && (error < 1.0 || name == "fixed1"), "{name}: {error}"),
             }
         }
     }
 
     #[test]
-    fn a_name_that_is_no_pipeline_is_refused_with_the_reason() {
+    fn parse_refuses_a_wrong_pipeline_with_the_reason() {
         let refused =
             |name| Work::parse(name, &Input::new(1)).err().map(|error| format!("{error:#}")).unwrap_or_default();
         assert!(refused("bf61").contains("there is no codec 'bf61'"));

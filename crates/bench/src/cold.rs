@@ -1,15 +1,14 @@
-//! Memory that is in no cache: what a benchmark of 64 MiB must start from, or it measures the
-//! cache.
+//! Buffers that are in no processor cache. A benchmark that moves 64 MiB starts from these;
+//! otherwise it measures the cache.
 
 use std::hint::black_box;
 use std::time::Instant;
 
-/// Between two uses of a buffer at least this much other memory is touched: more than the
-/// last-level cache of any core.
+/// How many bytes of other memory are touched between two uses of a buffer, at least: more than the
+/// last-level cache of a core.
 const APART_BYTES: usize = 192 << 20;
 
-/// Equal buffers, used in turn, so that each has fallen out of the caches when its turn comes
-/// again.
+/// Equal buffers, used in turn. A buffer has left the caches when its turn comes again.
 pub(crate) struct ColdBuffers {
     buffers: Vec<Vec<u8>>,
     next: usize,
@@ -19,7 +18,7 @@ impl ColdBuffers {
     /// Makes buffers of this many bytes.
     pub(crate) fn new(bytes: usize) -> Self {
         let count = 1 + APART_BYTES.div_ceil(bytes);
-        // Filled with something other than zero: pages of zeros may be promised and not yet there.
+        // Filled with something other than zero: the system may not map pages of zeros yet.
         Self { buffers: (0..count).map(|index| vec![index as u8 | 1; bytes]).collect(), next: 0 }
     }
 
@@ -31,7 +30,7 @@ impl ColdBuffers {
     }
 }
 
-/// Copies between cold buffers of one process: the limit of anything that moves data within it.
+/// Copies between cold buffers of one process: the upper limit for moving data within it.
 pub(crate) struct ColdCopy {
     sources: ColdBuffers,
     destinations: ColdBuffers,
@@ -43,14 +42,14 @@ impl ColdCopy {
         Self { sources: ColdBuffers::new(bytes), destinations: ColdBuffers::new(bytes) }
     }
 
-    /// One copy: 10⁹ bytes per second.
+    /// Copies once, and returns the speed in 10⁹ bytes per second.
     pub(crate) fn gb_per_s(&mut self) -> f64 {
         let start = Instant::now();
         let bytes = self.once();
         bytes as f64 / start.elapsed().as_secs_f64() / 1e9
     }
 
-    /// One copy, and how many bytes it was.
+    /// Copies once, and returns the number of bytes.
     pub(crate) fn once(&mut self) -> usize {
         let source = black_box(self.sources.coldest());
         let destination = black_box(self.destinations.coldest());
@@ -65,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_buffer_comes_again_before_enough_others() {
+    fn coldest_returns_a_buffer_again_only_after_enough_others() {
         let mut buffers = ColdBuffers::new(64 << 20);
         let first = buffers.coldest().as_ptr();
         let others = (0..).take_while(|_| buffers.coldest().as_ptr() != first).count();

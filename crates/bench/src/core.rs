@@ -1,10 +1,9 @@
-//! Which core a process of a benchmark runs on.
+//! Pins the processes of a benchmark to processor cores.
 //!
-//! A round trip that sleeps costs six times more when the system happens to put both ends on
-//! different cores than when it puts them on one, and it decides anew for every pair. Round trips
-//! are therefore measured with this process on the first core and its peer on the second, raw and
-//! Slackwater alike. So is what goes through shared memory: on one core both sides would copy in
-//! turn, and not at the same time.
+//! Where the system puts the two ends of a connection changes a blocking round trip by a factor of
+//! six, and the system decides anew for every pair. So round trips are measured with this process
+//! on the first core and its peer on the second, for raw TCP and Slackwater alike. Shared memory is
+//! measured in the same way: on one core, the two sides could not copy at the same time.
 
 use rustix::thread::{CpuSet, sched_setaffinity};
 
@@ -13,8 +12,8 @@ pub(crate) const OURS: usize = 0;
 /// The core of the other process.
 pub(crate) const PEERS: usize = 1;
 
-/// Keeps the calling thread, and those it starts from now on, on one core. Where there is no such
-/// core, nothing changes.
+/// Pins the calling thread, and threads that it starts later, to one core. Does nothing if the
+/// machine has no such core.
 pub(crate) fn stay_on(core: usize) {
     let mut cores = CpuSet::new();
     cores.set(core);

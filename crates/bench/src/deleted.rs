@@ -1,5 +1,5 @@
-//! Memory of a server whose rows are deleted and made anew, again and again: it follows the rows
-//! that exist, not those that ever did.
+//! Part of `bench scale`: memory of a server whose rows are deleted and made anew, again and again.
+//! It should follow the rows that exist, not all rows that ever existed.
 
 use slackwater::TableSpec;
 use types::SplitMix64;
@@ -13,9 +13,11 @@ const ROUNDS: usize = 10;
 /// Rows of one push, and of one deletion.
 const BATCH: usize = 100_000;
 
-/// Fills a table with this many rows of new keys and deletes them all, ten times. Reports what the
-/// server's memory grew by, when it was full and when it was empty. Key lists are not remembered:
-/// their memory is bounded by a setting, and every batch here would be one.
+/// Fills a table with `rows` rows of new keys and deletes them all, ten times. Reports how much the
+/// server's memory has grown when the table is full and when it is empty.
+///
+/// The server holds no key lists: their memory is bounded by a setting, and every batch here would
+/// add one.
 pub(crate) fn memory(rows: usize, report: &mut Report) -> anyhow::Result<()> {
     let server = ServerProcess::start(Kind { list_bytes: Some(0), ..Kind::default() })?;
     let session = server.session()?;
@@ -42,7 +44,7 @@ pub(crate) fn memory(rows: usize, report: &mut Report) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The keys of a round, in batches.
+/// Calls `work` with the keys of a round, in batches.
 fn for_batches(rows: usize, round: u64, work: impl Fn(&[u64]) -> anyhow::Result<()>) -> anyhow::Result<()> {
     let mut random = SplitMix64::new(round);
     let mut left = rows;

@@ -1,4 +1,4 @@
-//! `bench embedded`: Slackwater in one process, beside the machine's own copying of memory.
+//! `bench embedded`: Slackwater in one process, beside copying memory in the same run.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -22,11 +22,12 @@ pub struct EmbeddedBench {
     /// Print JSON rather than a table.
     #[arg(long)]
     json: bool,
-    /// Measure only these.
+    /// Measure only these parts of the benchmark.
     #[arg(long, value_delimiter = ',', value_parser = ["dense", "sparse", "large", "rtt", "logs"])]
     only: Vec<String>,
 }
 
+/// Pushes whose mean time is one measurement of the round trip.
 const SMALL_PUSHES: u32 = 2_000;
 
 /// The command `bench embedded`.
@@ -83,7 +84,7 @@ pub(crate) fn run(options: &EmbeddedBench) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Measures in a run of its own, in this process.
+/// Measures in a new run in this process.
 fn on_session(measure: impl FnOnce(&Session) -> anyhow::Result<()>) -> anyhow::Result<()> {
     let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     measure(&session)?;
@@ -96,7 +97,8 @@ fn dense(rounds: u32, session: &Session, columns: &mut Columns) -> anyhow::Resul
     let table = session.table::<f32>(TableSpec::dense("dense", numbers as u64 / 16, 16))?;
     let keys = Keys::run(0..numbers as u64 / 16);
     let mut copy = ColdCopy::new(BULK_BYTES);
-    // Four of each, used in turn: whatever comes round again has left the caches.
+    // Four buffers of each kind, used in turn: a buffer has left the caches when its turn comes
+    // again.
     let kept: Vec<Vec<f32>> = (0..4).map(|n| vec![n as f32 + 0.5; numbers]).collect();
     let owned: Vec<Arc<[f32]>> = (0..4).map(|n| vec![n as f32 + 0.5; numbers].into()).collect();
     let mut targets: Vec<Option<Vec<f32>>> = (0..4).map(|_| Some(vec![1.0; numbers])).collect();
@@ -105,7 +107,7 @@ fn dense(rounds: u32, session: &Session, columns: &mut Columns) -> anyhow::Resul
     let wide_keys = wide.keys(&random_ids(numbers / 16, 3));
     wide.push(&wide_keys, owned[3].clone())?.wait()?;
     for round in 0..=rounds as usize {
-        // The first round warms everything up and does not count.
+        // The first round is a warm-up and does not count.
         let mut put = |name, value| {
             if round > 0 {
                 columns.put(name, value)
@@ -128,10 +130,11 @@ fn dense(rounds: u32, session: &Session, columns: &mut Columns) -> anyhow::Resul
     Ok(())
 }
 
-/// The smallest push and its acknowledgement.
+/// The time of the smallest push and its acknowledgement.
 fn round_trips(rounds: u32, session: &Session, columns: &mut Columns) -> anyhow::Result<()> {
     let table = session.table::<f32>(TableSpec::sparse("small", 1).consistency(Consistency::Unbounded))?;
-    let (single, one): (_, Arc<[f32]>) = (table.keys(&[1]), vec![1.0].into());
+    let single = table.keys(&[1]);
+    let one: Arc<[f32]> = vec![1.0].into();
     for _ in 0..rounds {
         let start = Instant::now();
         for _ in 0..SMALL_PUSHES {
@@ -142,7 +145,7 @@ fn round_trips(rounds: u32, session: &Session, columns: &mut Columns) -> anyhow:
     Ok(())
 }
 
-/// Updates of one hot row from several threads, each into its own log.
+/// Updates of one hot row by several threads, each through an update log of its own.
 fn logs(rounds: u32, session: &Session, columns: &mut Columns) -> anyhow::Result<()> {
     const UPDATES: usize = 200_000;
     let table = session.table::<i64>(TableSpec::dense("hot", 1, 1).number(NumberType::I64))?;
@@ -152,7 +155,8 @@ fn logs(rounds: u32, session: &Session, columns: &mut Columns) -> anyhow::Result
             let start = Instant::now();
             std::thread::scope(|scope| {
                 for _ in 0..threads {
-                    let (mut log, keys) = (table.log(), keys.clone());
+                    let mut log = table.log();
+                    let keys = keys.clone();
                     scope.spawn(move || (0..UPDATES).try_for_each(|_| log.add(&keys, &[1], 1)));
                 }
             });

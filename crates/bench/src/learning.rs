@@ -1,5 +1,5 @@
-//! What the benchmarks of learning share: files of their own, a reader, and logistic regression in
-//! one process.
+//! Shared by the benchmarks that train: temporary files, a reader, and logistic regression in one
+//! process.
 
 use std::path::{Path, PathBuf};
 
@@ -14,18 +14,18 @@ use slackwater::{Consistency, RunSize, Session};
 pub(crate) const RATE: f64 = 0.1;
 pub(crate) const BETA: f64 = 1.0;
 
-/// A folder for the files of one run, removed with them.
+/// A temporary folder for the files of one run. Dropping it removes the folder and its files.
 pub(crate) struct Scratch(PathBuf);
 
 impl Scratch {
-    /// An empty one.
+    /// Makes the folder, empty.
     pub(crate) fn new() -> anyhow::Result<Self> {
         let folder = std::env::temp_dir().join(format!("slackwater-bench-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        std::fs::create_dir_all(&folder).with_context(|| format!("cannot create the folder {}", folder.display()))?;
         Ok(Self(folder))
     }
 
-    /// A file in it.
+    /// The path of a file in the folder.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
@@ -37,13 +37,13 @@ impl Drop for Scratch {
     }
 }
 
-/// LibSVM text of two classes, in minibatches of so many rows.
+/// Opens LibSVM text of two classes, to read in minibatches of `minibatch_rows` rows.
 pub(crate) fn open(file: &Path, minibatch_rows: usize) -> anyhow::Result<DataReader> {
     let settings = ReaderSettings { minibatch_rows, ..ReaderSettings::new(Format::LibSvm, Labels::Binary) };
-    Ok(DataReader::open(&[file.to_str().context("a path in UTF-8")?], settings)?)
+    Ok(DataReader::open(&[file.to_str().context("the path of the data is not UTF-8")?], settings)?)
 }
 
-/// Ftrl without penalties, as fresh as slack 3 has it.
+/// Training by ftrl without penalties, at slack 3.
 pub(crate) fn training(bias: bool) -> Training {
     Training {
         rule: Rule::Ftrl { rate: RATE, beta: BETA },
@@ -54,7 +54,7 @@ pub(crate) fn training(bias: bool) -> Training {
     }
 }
 
-/// Learns from all rows through sessions and tables, in this process.
+/// Learns from all rows with `workers` workers and one server, in this process.
 pub(crate) fn embedded(reader: &DataReader, workers: u32) -> anyhow::Result<()> {
     let sessions = Session::embedded(RunSize { servers: 1, workers })?;
     let training = training(false);

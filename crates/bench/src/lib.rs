@@ -1,8 +1,8 @@
-//! Benchmarks: what Slackwater does, printed beside what the machine itself can do, or beside a
-//! peer.
+//! The benchmarks of the command `slackwater bench`. Most print their figures beside a reference
+//! that is measured in the same run: the machine itself, or another program.
 //!
 //! `slackwater bench` is [`Bench`] on the command line and a call of [`run`]. Some benchmarks start
-//! this program again as another process; what that process does is [`BenchPeer`].
+//! this program again as another process; [`BenchPeer`] lists what such a process does.
 
 mod bytes;
 mod chaos;
@@ -40,44 +40,43 @@ pub use wire::WireBench;
 /// A benchmark and its settings.
 #[derive(Subcommand)]
 pub enum Bench {
-    /// What this machine itself can do: loopback TCP between two processes, and copying memory.
+    /// The machine without Slackwater: loopback TCP between two processes, and copying memory.
     Raw(RawBench),
-    /// Slackwater between two processes, over TCP beside raw TCP and through shared memory beside
+    /// Slackwater between two processes: over TCP beside raw TCP, and through shared memory beside
     /// copying memory.
     Wire(WireBench),
     /// Slackwater in one process, beside copying memory in the same run.
     Embedded(EmbeddedBench),
-    /// How cost grows with rows, connections, shards and the size of parts, and that of training
-    /// with workers, minibatches and features.
+    /// How cost grows with rows, connections, shards and the size of parts. For training: with
+    /// workers, minibatches and features.
     Scale(ScaleBench),
-    /// Logistic regression from text, beside a plain loop written by hand, and Vowpal Wabbit where
-    /// it is installed.
+    /// Logistic regression from text, beside a hand-written loop, and beside Vowpal Wabbit where it
+    /// is installed.
     Logistic(LogisticBench),
-    /// The same training with plain messages and with shrunk ones: bytes each way, and what was
-    /// learnt.
+    /// The same training without and with codecs: bytes each way, and what the model has learnt.
     Bytes(BytesBench),
     /// What each codec saves, loses and costs on one core, beside copying memory in the same run.
     Codec(CodecBench),
-    /// What replicas cost: pushes to servers that hold everything twice, beside servers that hold
-    /// it once.
+    /// What replicas and checkpoints cost, and how long a run needs when a server joins or is lost.
     Cluster(ClusterBench),
-    /// Real processes that are killed and stopped at random, while every push is accounted for.
+    /// Fault injection: kills, stops and cuts off real processes at random, and accounts for every
+    /// push.
     Chaos(ChaosBench),
 }
 
-/// The other process of a benchmark.
+/// What the other process of a benchmark does. Benchmarks start it; it is not for users.
 #[derive(Subcommand)]
 pub enum BenchPeer {
-    /// Serves `bench wire`.
+    /// Servers for `bench wire` and `bench scale`.
     Server(BenchServer),
-    /// Pushes for `bench chaos`.
+    /// A worker that pushes for `bench chaos`.
     Chaos(ChaosWorker),
-    /// Answers `bench raw`.
+    /// The other end of the connection of `bench raw`.
     Raw {
-        /// Where the measuring process listens.
+        /// The address at which the measuring process listens.
         #[arg(long)]
         connect: SocketAddr,
-        /// The core to stay on.
+        /// The core that the process is pinned to.
         #[arg(long)]
         core: Option<usize>,
     },
@@ -98,7 +97,7 @@ pub fn run(bench: &Bench) -> anyhow::Result<()> {
     }
 }
 
-/// Does what the other process of a benchmark does, until the benchmark is done with it.
+/// Runs the other process of a benchmark until the benchmark ends it.
 pub fn run_peer(peer: &BenchPeer) -> anyhow::Result<()> {
     match peer {
         BenchPeer::Server(options) => server::serve(options),

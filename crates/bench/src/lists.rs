@@ -1,5 +1,5 @@
-//! Lists of keys, sent again and sent for the first time, and rows that are made: measured alike
-//! over a wire and in one process.
+//! Pushes and pulls of key lists that a server knows and of new ones, and pushes that make rows.
+//! `bench wire` and `bench embedded` measure these alike.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ pub(crate) fn random_ids(count: usize, seed: u64) -> Vec<u64> {
     (0..count).map(|_| random.draw()).collect()
 }
 
-/// Makes rows in batches whose order has nothing to do with the order of any list that is measured.
+/// Makes rows in batches, in another order than that of the lists that are measured.
 pub(crate) fn fill(table: &Table<f32>, ids: &[u64]) -> anyhow::Result<()> {
     for chunk in ids.chunks(MILLION / 4) {
         let keys = table.keys(chunk);
@@ -26,7 +26,8 @@ pub(crate) fn fill(table: &Table<f32>, ids: &[u64]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Repeated lists and lists never sent before, on a table of `rows` rows.
+/// Measures repeated lists and new lists, on a table of `rows` rows. `names` are the columns for
+/// pushes and pulls of repeated lists, then for pushes and pulls of new ones.
 pub(crate) fn sparse(
     session: &Session,
     rounds: u32,
@@ -39,7 +40,7 @@ pub(crate) fn sparse(
     let ids = random_ids(rows, 1);
     fill(&table, &ids)?;
     let sample = |seed: u64| {
-        // A million of the rows; of a table that has no more, all but one in a hundred.
+        // About a million of the rows; of a table that has no more, 99 of 100.
         let mut random = SplitMix64::new(seed);
         let share = if rows > MILLION { MILLION as f64 / rows as f64 } else { 0.99 };
         let picked: Vec<u64> = ids.iter().copied().filter(|_| random.unit() < share).collect();
@@ -49,8 +50,7 @@ pub(crate) fn sparse(
     let values: Arc<[f32]> = vec![0.25; all.len()].into();
     let mut target = vec![0.0; all.len()];
     for round in 0..rounds + 2 {
-        // The first two rounds send the list and see it come back as a signature; they do not
-        // count.
+        // The first two rounds do not count: the server learns the repeated list in them.
         let mut put = |name, keys: &Keys, seconds: f64| {
             if round > 1 {
                 columns.put(name, keys.len() as f64 / seconds / 1e6);
@@ -61,7 +61,8 @@ pub(crate) fn sparse(
         let (seconds, rows) = timed(|| pull(&table, &all, std::mem::take(&mut target)))?;
         put(names[1], &all, seconds);
         target = rows.into_values();
-        let (new_push, new_pull) = (sample(100 + u64::from(round)), sample(200 + u64::from(round)));
+        let new_push = sample(100 + u64::from(round));
+        let new_pull = sample(200 + u64::from(round));
         let new_values: Arc<[f32]> = vec![0.25; new_push.len()].into();
         let (seconds, ()) = timed(|| Ok(table.push(&new_push, new_values)?.wait()?))?;
         put(names[2], &new_push, seconds);
@@ -73,11 +74,12 @@ pub(crate) fn sparse(
     Ok(())
 }
 
+/// Pulls rows into `target`.
 pub(crate) fn pull(table: &Table<f32>, keys: &Keys, target: Vec<f32>) -> anyhow::Result<Rows<f32>> {
     Ok(table.pull_opts(keys, PullOptions { into: Some(target.into()), ..PullOptions::default() })?.wait()?)
 }
 
-/// A million rows that are not there yet.
+/// Measures pushes that make a million new rows.
 pub(crate) fn create(
     session: &Session,
     rounds: u32,

@@ -1,8 +1,8 @@
-//! `bench logistic`: logistic regression from text, beside a plain loop in the same run that a
-//! person might write by hand.
+//! `bench logistic`: logistic regression from text, beside a hand-written loop in the same run, and
+//! beside Vowpal Wabbit where it is installed.
 //!
-//! Everybody reads the same file with the same parser in the same minibatches and follows the same
-//! rule (ftrl). The plain loop is one thread with its weights in an array.
+//! Slackwater and the loop read the same file with the same parser in the same minibatches, and use
+//! the same updater (ftrl). The loop is one thread with its weights in an array.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -22,8 +22,8 @@ use types::SplitMix64;
 /// The settings of `bench logistic`.
 #[derive(clap::Args)]
 pub struct LogisticBench {
-    /// LibSVM text to learn from, plain, .gz or .zst, repeated until there are 100,000 rows; made
-    /// up when not given: 130 features a row among 30,000.
+    /// LibSVM text to learn from, plain, .gz or .zst, repeated until there are 100,000 rows. Without
+    /// this option, text is made up: up to 130 features a row among 30,000.
     #[arg(long)]
     data: Option<PathBuf>,
     /// How many rounds to measure; each figure is their median.
@@ -32,10 +32,10 @@ pub struct LogisticBench {
     /// Rows of a minibatch.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
     minibatch: u32,
-    /// Rows of the made-up click log that is streamed from a .zst file; 0 leaves it out.
+    /// Rows of a made-up click log that is streamed from a .zst file; 0 skips this part.
     #[arg(long, default_value_t = 10_000_000)]
     clicks: u64,
-    /// A Python that has vowpalwabbit, to measure its ftrl over the same rows.
+    /// A Python that has the package vowpalwabbit, to measure its ftrl over the same rows.
     #[arg(long, default_value = "python3")]
     python: String,
     /// Print JSON rather than a table.
@@ -43,7 +43,7 @@ pub struct LogisticBench {
     json: bool,
 }
 
-/// Rows that everybody learns from, at least.
+/// The least number of rows to learn from.
 const FEWEST_ROWS: usize = 100_000;
 
 /// The command `bench logistic`.
@@ -58,7 +58,7 @@ pub(crate) fn run(options: &LogisticBench) -> anyhow::Result<()> {
     let mut columns = Columns::default();
     let progress = ProgressBar::new(u64::from(options.rounds) + 1);
     for round in 0..=options.rounds {
-        // The first round warms everything up and does not count.
+        // The first round is a warm-up and does not count.
         let mut put = |name, value| {
             if round > 0 {
                 columns.put(name, value);
@@ -97,7 +97,7 @@ pub(crate) fn run(options: &LogisticBench) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Writes the rows as plain LibSVM text: those of a file, or made-up ones.
+/// Writes plain LibSVM text to learn from: the rows of a file, or made-up ones.
 fn prepare(data: Option<&Path>, text: &Path) -> anyhow::Result<()> {
     let mut out = BufWriter::new(File::create(text)?);
     if let Some(data) = data {
@@ -125,8 +125,8 @@ fn prepare(data: Option<&Path>, text: &Path) -> anyhow::Result<()> {
     Ok(out.flush()?)
 }
 
-/// Repeats the text until it has enough rows for starting and ending a run not to count, and
-/// returns it.
+/// Repeats the text until it has [`FEWEST_ROWS`], so that starting and ending a run hardly matter.
+/// Returns the text.
 fn repeat(text: &Path) -> anyhow::Result<Vec<u8>> {
     let once = std::fs::read(text)?;
     let rows = once.iter().filter(|byte| **byte == b'\n').count();
@@ -135,11 +135,11 @@ fn repeat(text: &Path) -> anyhow::Result<Vec<u8>> {
     Ok(all)
 }
 
-/// The parser alone, over text in memory.
+/// Runs the parser alone, over text in memory.
 fn parse(bytes: &[u8]) -> anyhow::Result<()> {
     let mut parser = TextParser::libsvm(Labels::Binary);
     let mut batch = Minibatch::new();
-    // Cut into lines as readers of files do.
+    // Lines are cut as file readers cut them.
     let ends = memchr::memchr_iter(b'\n', bytes).chain([bytes.len()]);
     let mut start = 0;
     for end in ends {
@@ -147,18 +147,21 @@ fn parse(bytes: &[u8]) -> anyhow::Result<()> {
             batch.clear();
         }
         if let Err(fault) = parser.line(&bytes[start..end], &mut batch) {
-            bail!("{fault:?}");
+            bail!("the parser refuses a row of the benchmark's text: {fault:?}");
         }
         start = (end + 1).min(bytes.len());
     }
     Ok(())
 }
 
-/// What somebody might write by hand: one thread, weights in an array, ftrl once a minibatch.
+/// The hand-written loop: one thread, weights in an array, one ftrl step per minibatch.
 fn plain(reader: &DataReader) -> anyhow::Result<()> {
     let mut source = reader.source();
     let mut batch = Minibatch::new();
-    let (mut weights, mut sums, mut squares, mut gradients) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut weights = Vec::new();
+    let mut sums = Vec::new();
+    let mut squares = Vec::new();
+    let mut gradients = Vec::new();
     let mut touched: Vec<usize> = Vec::new();
     while source.fill(&mut batch)? {
         let most = batch.keys().iter().max().map_or(0, |key| *key as usize + 1);
@@ -179,14 +182,16 @@ fn plain(reader: &DataReader) -> anyhow::Result<()> {
             }
         }
         for key in touched.drain(..) {
-            let (g, n) = (f64::from(std::mem::take(&mut gradients[key])), f64::from(squares[key]));
+            let g = f64::from(std::mem::take(&mut gradients[key]));
+            let n = f64::from(squares[key]);
             if g == 0.0 {
                 continue;
             }
             let after = n + g * g;
             let sigma = (after.sqrt() - n.sqrt()) / RATE;
             let z = f64::from(sums[key]) + g - sigma * f64::from(weights[key]);
-            (sums[key], squares[key]) = (z as f32, after as f32);
+            sums[key] = z as f32;
+            squares[key] = after as f32;
             weights[key] = (-z * RATE / (BETA + after.sqrt())) as f32;
         }
     }
@@ -194,18 +199,20 @@ fn plain(reader: &DataReader) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Σ w x, as four sums that do not wait for each other.
+/// Σ w x, as four independent sums, which the processor computes in parallel.
 fn score(weights: &[f32], keys: &[u64], values: &[f32]) -> f64 {
     let term = |(key, value): (&u64, &f32)| f64::from(weights[*key as usize]) * f64::from(*value);
-    let (mut keys, mut values, mut sums) = (keys.chunks_exact(4), values.chunks_exact(4), [0.0; 4]);
+    let mut keys = keys.chunks_exact(4);
+    let mut values = values.chunks_exact(4);
+    let mut sums = [0.0; 4];
     for (keys, values) in (&mut keys).zip(&mut values) {
         sums.iter_mut().zip(keys.iter().zip(values).map(term)).for_each(|(sum, term)| *sum += term);
     }
     sums.iter().sum::<f64>() + keys.remainder().iter().zip(values.remainder()).map(term).sum::<f64>()
 }
 
-/// Two plain loops side by side, each with half of the rows and weights of its own: what two cores
-/// could do if nothing had to be shared.
+/// Two hand-written loops side by side, each with half of the rows and its own weights: the upper
+/// limit for two cores, because they share nothing.
 fn apart(reader: &DataReader) -> anyhow::Result<()> {
     let halves = [reader.for_worker(0, 2)?, reader.for_worker(1, 2)?];
     std::thread::scope(|scope| {
@@ -216,8 +223,8 @@ fn apart(reader: &DataReader) -> anyhow::Result<()> {
     })
 }
 
-/// The same as a server and a worker in processes of their own, which share memory; rows per second
-/// by their own account.
+/// Trains with a server and a worker in processes of their own, which talk through shared memory.
+/// Returns the rows per second that they report.
 fn processes(text: &Path, minibatch: u32) -> anyhow::Result<f64> {
     let mut process = Start::this_program("the processes")?
         .args(["launch", "--servers", "1", "--workers", "1", "--", "train", "logistic", "--json", "--no-bias"])
@@ -226,18 +233,20 @@ fn processes(text: &Path, minibatch: u32) -> anyhow::Result<f64> {
         .stdout(OutputTarget::Capture)
         .spawn()?;
     process.wait()?;
-    let said = process.stdout();
-    let figures: serde_json::Value = serde_json::from_str(said.trim()).with_context(|| format!("they said: {said}"))?;
-    figures["rows_per_second"].as_f64().context("they said nothing of rows per second")
+    let printed = process.stdout();
+    let report: serde_json::Value = serde_json::from_str(printed.trim())
+        .with_context(|| format!("`slackwater launch` printed no JSON report: {printed}"))?;
+    report["rows_per_second"].as_f64().context("the report of `slackwater launch` has no rows_per_second")
 }
 
-/// Vowpal Wabbit's ftrl, where it is installed.
+/// Measures Vowpal Wabbit's ftrl, where it is installed.
 struct VowpalWabbit {
     python: String,
     text: PathBuf,
 }
 
-/// Says how long one pass over a file takes, or nothing where the package is not there.
+/// A Python program that prints how many seconds one pass over a file takes. It exits with status 3
+/// if the package is missing.
 const PASS: &str = "
 import sys, time
 try:
@@ -251,10 +260,11 @@ if len(sys.argv) > 1:
 ";
 
 impl VowpalWabbit {
+    /// Writes the rows in Vowpal Wabbit's format. `None` if the package is missing.
     fn prepare(options: &LogisticBench, text: &[u8], scratch: &Scratch) -> anyhow::Result<Option<Self>> {
         let known = Start::program("python", &options.python).args(["-c", PASS]).spawn().and_then(|mut it| it.wait());
         if !known.is_ok_and(|status| status.success()) {
-            eprintln!("vowpalwabbit is not measured: `{}` has no such package", options.python);
+            eprintln!("SKIPPED: vowpalwabbit: `{}` cannot import it; name another with --python", options.python);
             return Ok(None);
         }
         let path = scratch.path("rows.vw");
@@ -269,11 +279,12 @@ impl VowpalWabbit {
         Ok(Some(Self { python: options.python.clone(), text: path }))
     }
 
+    /// Seconds of one pass over the rows.
     fn seconds(&self) -> anyhow::Result<f64> {
         let start = Start::program("vowpalwabbit", &self.python).args(["-c", PASS]).args([&self.text]);
         let mut process = start.stdout(OutputTarget::Capture).spawn()?;
         process.wait()?;
-        let said = process.stdout();
-        said.trim().parse().with_context(|| format!("vowpalwabbit said: {said}"))
+        let printed = process.stdout();
+        printed.trim().parse().with_context(|| format!("vowpalwabbit printed no number of seconds: {printed}"))
     }
 }

@@ -1,5 +1,4 @@
-//! What benchmarks do with their figures: take the middle one, and print them for people or for
-//! programs.
+//! Measurements and reports: medians of rounds, and reports printed as a table or as JSON.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -7,8 +6,8 @@ use std::time::Instant;
 
 use serde_json::{Map, Value, json};
 
-/// The middle of some measurements: unlike their mean, it forgives the rounds in which the machine
-/// did something else.
+/// The median of some measurements. Unlike the mean, it hardly changes with rounds in which the
+/// machine was busy with other work.
 ///
 /// # Panics
 /// If there are none.
@@ -35,13 +34,13 @@ impl Columns {
         }
     }
 
-    /// The middle of a column; not a number if it is empty.
+    /// The median of a column; not a number if the column is empty.
     pub(crate) fn median(&self, name: &str) -> f64 {
         self.0.iter().find(|(known, _)| *known == name).map_or(f64::NAN, |(_, values)| median(&mut values.clone()))
     }
 }
 
-/// Seconds that `work` takes.
+/// The seconds that `work` takes, and its result.
 pub(crate) fn timed<R>(work: impl FnOnce() -> anyhow::Result<R>) -> anyhow::Result<(f64, R)> {
     let start = Instant::now();
     let result = work()?;
@@ -82,7 +81,7 @@ impl Report {
 
     /// Prints the report to standard output.
     pub(crate) fn print(&self, format: Format) -> io::Result<()> {
-        // Not `print!`, which panics when whoever reads has heard enough.
+        // Not `print!`, which panics when the reader has closed the pipe.
         match format {
             Format::Table => write!(io::stdout(), "{self}"),
             Format::Json => writeln!(io::stdout(), "{}", Value::Object(self.figures.clone())),
@@ -97,7 +96,8 @@ impl fmt::Display for Report {
         let width = |side: fn(&(String, String)) -> &String| {
             cells.iter().map(|pair| side(pair).chars().count()).max().unwrap_or_default()
         };
-        let (name_width, value_width) = (width(|pair| &pair.0), width(|pair| &pair.1));
+        let name_width = width(|pair| &pair.0);
+        let value_width = width(|pair| &pair.1);
         for (name, value) in &cells {
             writeln!(f, "{name:<name_width$}  {value:>value_width$}")?;
         }
@@ -130,13 +130,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_median_is_the_middle_one_or_between_the_two_middle_ones() {
+    fn median_is_the_middle_one_or_the_mean_of_the_two_middle_ones() {
         assert_eq!(median(&mut [3.0, 1.0, 100.0]), 3.0);
         assert_eq!(median(&mut [4.0, 1.0, 100.0, 2.0]), 3.0);
     }
 
     #[test]
-    fn a_table_keeps_the_order_and_aligns_both_columns() {
+    fn report_prints_figures_in_order_in_two_aligned_columns() {
         let mut report = Report::default();
         report.number("raw_send_gb_per_s", 2.5678);
         report.number("rows", 1_000_000.0);
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_shown_to_four_digits() {
+    fn four_digits_are_shown_of_numbers() {
         for (value, shown) in
             [(0.0, "0"), (0.012_345, "0.01235"), (9.999_96, "10.000"), (123.456, "123.5"), (1e-9, "1.000e-9")]
         {

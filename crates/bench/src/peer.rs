@@ -1,8 +1,8 @@
-//! The other process of `bench raw`: does what the measuring process orders over their one
-//! connection, until it closes.
+//! The other process of `bench raw`. It carries out the orders that the measuring process sends
+//! over their one connection, until the connection closes.
 //!
-//! An order is five little-endian 64-bit numbers: its kind, then what the kind needs, then zeros.
-//! Up is towards this process, down is towards the measuring one.
+//! An order is five little-endian 64-bit numbers: its kind, then the arguments of the kind, then
+//! zeros. *Up* is towards this process, *down* is towards the measuring one.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -13,8 +13,9 @@ use super::cold::ColdBuffers;
 
 /// The size of every bulk transfer.
 pub(crate) const BULK_BYTES: usize = 64 << 20;
-/// No frame of a round trip is longer; an order for more is refused.
+/// The longest frame of a round trip, in bytes. An order for a longer one is refused.
 const FRAME_LIMIT: u64 = 1 << 20;
+/// The length of an order.
 const ORDER_BYTES: usize = 40;
 
 /// How a process waits for bytes.
@@ -26,19 +27,19 @@ pub(crate) enum ReceiveMode {
     Spinning,
 }
 
-/// What the measuring process orders.
+/// An order of the measuring process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// Take `BULK_BYTES`, this many at a time, then answer one byte.
+    /// Receive `BULK_BYTES` in chunks, then answer one byte.
     Up { chunk_bytes: u64 },
-    /// After one byte of leave, send `BULK_BYTES`, this many at a time.
+    /// Wait for one byte, then send `BULK_BYTES` in chunks.
     Down { chunk_bytes: u64 },
-    /// Answer each of `rounds` frames with another.
+    /// Answer each of `rounds` frames with a frame.
     RoundTrips { rounds: u64, up_bytes: u64, down_bytes: u64, wait: ReceiveMode },
 }
 
 impl Order {
-    /// The order as it travels.
+    /// The bytes of the order.
     pub(crate) fn encode(self) -> [u8; ORDER_BYTES] {
         let numbers = match self {
             Self::Up { chunk_bytes } => [0, chunk_bytes, 0, 0, 0],
@@ -68,7 +69,7 @@ impl Order {
                 let wait = if spinning == 1 { ReceiveMode::Spinning } else { ReceiveMode::Blocking };
                 Ok(Self::RoundTrips { rounds, up_bytes, down_bytes, wait })
             }
-            _ => bail!("no such order: {numbers:?}"),
+            _ => bail!("there is no such order, or its arguments are out of range: {numbers:?}"),
         }
     }
 }
@@ -85,9 +86,9 @@ pub(crate) fn serve(address: SocketAddr) -> anyhow::Result<()> {
             read => read?,
         }
         let order = Order::decode(&bytes)?;
-        // Ready: what follows is not delayed by making buffers or by waking up.
+        // Tells the measuring process to start: this process is awake and its buffers are there.
         (&stream).write_all(&[1])?;
-        obey(&stream, order, &mut buffers).with_context(|| format!("while at {order:?}"))?;
+        obey(&stream, order, &mut buffers).with_context(|| format!("cannot carry out {order:?}"))?;
     }
 }
 
@@ -102,7 +103,8 @@ fn obey(mut stream: &TcpStream, order: Order, buffers: &mut ColdBuffers) -> io::
             send_in_chunks(stream, buffers.coldest(), chunk_bytes as usize)
         }
         Order::RoundTrips { rounds, up_bytes, down_bytes, wait } => {
-            let (mut up, down) = (vec![0; up_bytes as usize], vec![1; down_bytes as usize]);
+            let mut up = vec![0; up_bytes as usize];
+            let down = vec![1; down_bytes as usize];
             waiting(stream, wait, || {
                 for _ in 0..rounds {
                     receive(stream, &mut up, wait)?;
@@ -114,17 +116,18 @@ fn obey(mut stream: &TcpStream, order: Order, buffers: &mut ColdBuffers) -> io::
     }
 }
 
-/// Writes a buffer, at most so many bytes a call.
+/// Writes a buffer, at most `chunk_bytes` per call.
 pub(crate) fn send_in_chunks(mut stream: &TcpStream, buffer: &[u8], chunk_bytes: usize) -> io::Result<()> {
     buffer.chunks(chunk_bytes).try_for_each(|chunk| stream.write_all(chunk))
 }
 
-/// Fills a buffer, at most so many bytes a call.
+/// Fills a buffer, at most `chunk_bytes` per call.
 pub(crate) fn receive_in_chunks(mut stream: &TcpStream, buffer: &mut [u8], chunk_bytes: usize) -> io::Result<()> {
     buffer.chunks_mut(chunk_bytes).try_for_each(|chunk| stream.read_exact(chunk))
 }
 
-/// Does something with a connection that waits in the given way, and leaves it blocking.
+/// Runs `action` while the connection waits in the given way, and then makes the connection
+/// blocking.
 pub(crate) fn waiting<T>(
     stream: &TcpStream,
     wait: ReceiveMode,
@@ -152,7 +155,8 @@ pub(crate) fn receive(mut stream: &TcpStream, frame: &mut [u8], wait: ReceiveMod
     }
 }
 
-/// Asks until all bytes are through; a call that moves none means that the connection has `ended`.
+/// Calls `ask` until all bytes are moved. A call that moves none means that the connection is
+/// closed: the error is then `ended`.
 fn spin(bytes: usize, ended: ErrorKind, mut ask: impl FnMut(usize) -> io::Result<usize>) -> io::Result<()> {
     let mut done = 0;
     while done < bytes {
@@ -173,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn orders_travel_unchanged() {
+    fn orders_are_decoded_as_they_were_encoded() {
         for order in [
             Order::Up { chunk_bytes: 1 << 16 },
             Order::Down { chunk_bytes: 1 << 20 },
@@ -185,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn orders_that_make_no_sense_are_refused() {
+    fn decode_refuses_unknown_orders_and_arguments_out_of_range() {
         for order in [
             Order::Up { chunk_bytes: 0 },
             Order::Down { chunk_bytes: u64::MAX },

@@ -1,8 +1,9 @@
-//! What this machine itself can do: loopback TCP between two processes, and copying memory.
+//! `bench raw`: the machine without Slackwater. Loopback TCP between two processes, and copying
+//! memory.
 //!
 //! Other benchmarks print their figures as ratios to these. A machine's speed drifts from second to
-//! second, so each measurement here is one short round, to be taken in turn with a round of what is
-//! compared to it.
+//! second. So each measurement here is one short round, which takes turns with a round of what is
+//! compared with it.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -15,9 +16,9 @@ use super::cold::{ColdBuffers, ColdCopy};
 use super::measure::{Format, Report, median};
 use super::peer::{BULK_BYTES, Order, ReceiveMode, receive, receive_in_chunks, send, send_in_chunks, waiting};
 
-/// The chunk sizes of which the best counts as what the machine can do.
+/// Chunk sizes of bulk transfers. The fastest of them counts as the machine's speed.
 pub(crate) const CHUNK_BYTES: [usize; 3] = [64 << 10, 256 << 10, 1 << 20];
-/// A child that has not called back by then never will.
+/// How long the other process may take to connect.
 const START_LIMIT: Duration = Duration::from_secs(10);
 
 /// The settings of `bench raw`.
@@ -26,10 +27,10 @@ pub struct RawBench {
     /// How many rounds to measure; each figure is their median.
     #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
-    /// How many round trips in each round.
+    /// How many round trips each round has.
     #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u32).range(1..))]
     round_trips: u32,
-    /// Bytes of a round trip's frame up, and of the one back.
+    /// Bytes of the frame up and of the frame back, in a round trip.
     #[arg(long, num_args = 2, value_names = ["UP", "BACK"], default_values_t = [64, 64])]
     frame_bytes: Vec<usize>,
     /// Print JSON rather than a table.
@@ -37,7 +38,7 @@ pub struct RawBench {
     json: bool,
 }
 
-/// A second process of this program, at the other end of a loopback connection.
+/// A second process of this program, which serves the other end of a loopback connection.
 pub(crate) struct RawPeer {
     process: Process,
     stream: TcpStream,
@@ -50,7 +51,7 @@ impl RawPeer {
         Self::start_on(None)
     }
 
-    /// The same with the other process kept on one core.
+    /// As [`Self::start`], with the other process pinned to `core`.
     pub(crate) fn start_on(core: Option<usize>) -> anyhow::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").context("cannot listen on the loopback address")?;
         let address = listener.local_addr()?.to_string();
@@ -64,8 +65,8 @@ impl RawPeer {
         Ok(Self { process, stream, buffers: ColdBuffers::new(BULK_BYTES) })
     }
 
-    /// Sends 64 MiB to the other process, both sides out of cache, and returns 10⁹ bytes per
-    /// second.
+    /// Sends 64 MiB to the other process, between buffers that are in no cache. Returns 10⁹ bytes
+    /// per second.
     pub(crate) fn throughput(&mut self, chunk_bytes: usize) -> anyhow::Result<f64> {
         self.order(Order::Up { chunk_bytes: chunk_bytes as u64 })?;
         let buffer = self.buffers.coldest();
@@ -112,9 +113,10 @@ impl RawPeer {
         down_bytes: usize,
         wait: ReceiveMode,
     ) -> anyhow::Result<f64> {
-        let (rounds, up_length, down_length) = (u64::from(rounds), up_bytes as u64, down_bytes as u64);
-        self.order(Order::RoundTrips { rounds, up_bytes: up_length, down_bytes: down_length, wait })?;
-        let (up, mut down) = (vec![1; up_bytes], vec![0; down_bytes]);
+        let rounds = u64::from(rounds);
+        self.order(Order::RoundTrips { rounds, up_bytes: up_bytes as u64, down_bytes: down_bytes as u64, wait })?;
+        let up = vec![1; up_bytes];
+        let mut down = vec![0; down_bytes];
         let mut seconds = waiting(&self.stream, wait, || {
             (0..rounds)
                 .map(|_| {
@@ -128,7 +130,7 @@ impl RawPeer {
         Ok(median(&mut seconds))
     }
 
-    /// Gives an order and waits until the other process is ready to carry it out.
+    /// Sends an order and waits until the other process is ready to carry it out.
     fn order(&mut self, order: Order) -> anyhow::Result<()> {
         (&self.stream).write_all(&order.encode())?;
         (&self.stream).read_exact(&mut [0]).with_context(|| format!("the other process refused {order:?}"))
@@ -137,14 +139,14 @@ impl RawPeer {
 
 impl Drop for RawPeer {
     fn drop(&mut self) {
-        // Whatever the child is doing, it does it on this connection, and so it ends. Errors mean
-        // that it already has.
+        // The other process only works on this connection, so closing it ends the process. An error
+        // means that it has already ended.
         let _ = self.stream.shutdown(std::net::Shutdown::Both);
         let _ = self.process.wait();
     }
 }
 
-/// Waits for the child's connection, or for the child's end.
+/// Waits for the other process to connect. Fails if it ends first or takes too long.
 fn accept(listener: &TcpListener, process: &mut Process) -> anyhow::Result<TcpStream> {
     listener.set_nonblocking(true)?;
     let start = Instant::now();
@@ -170,7 +172,8 @@ fn accept(listener: &TcpListener, process: &mut Process) -> anyhow::Result<TcpSt
 
 /// The command `bench raw`.
 pub(crate) fn run(options: &RawBench) -> anyhow::Result<()> {
-    let (up_bytes, back_bytes) = (options.frame_bytes[0], options.frame_bytes[1]);
+    let up_bytes = options.frame_bytes[0];
+    let back_bytes = options.frame_bytes[1];
     let mut peer = RawPeer::start()?;
     let mut copy = ColdCopy::new(BULK_BYTES);
     let names: Vec<String> = (CHUNK_BYTES.iter())

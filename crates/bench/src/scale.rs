@@ -1,5 +1,5 @@
-//! `bench scale`: how cost grows with rows, connections, shards and the size of parts; that of
-//! training with workers, minibatches and features; and memory where rows are deleted.
+//! `bench scale`: how cost grows with rows, connections, shards and the size of parts; how training
+//! speed varies with workers, minibatches and features; and memory when rows are deleted.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -24,18 +24,18 @@ pub struct ScaleBench {
     /// How many rounds to measure; each figure is their median.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
-    /// Connections that are open and silent while the others work.
+    /// How many idle connections the server has besides the busy ones.
     #[arg(long, default_value_t = 1000)]
     idle: usize,
     /// Print JSON rather than a table.
     #[arg(long)]
     json: bool,
-    /// Measure only these.
+    /// Measure only these parts of the benchmark.
     #[arg(long, value_delimiter = ',', value_parser = ["rows", "connections", "shards", "parts", "deleted", "training"])]
     only: Vec<String>,
 }
 
-/// Keys of the list that is read and written at every number of rows.
+/// Keys of the lists that are pushed and pulled at every number of rows.
 const LIST: usize = 10_000;
 /// Rows of each training.
 const TRAINING_ROWS: usize = 200_000;
@@ -74,8 +74,8 @@ pub(crate) fn run(options: &ScaleBench) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Rows a second of logistic regression: more workers, larger minibatches, more features; one of
-/// them at a time.
+/// Rows per second of logistic regression, with more workers, larger minibatches or more features,
+/// one of them at a time.
 fn training(rounds: u32, report: &mut Report) -> anyhow::Result<()> {
     const MINIBATCH: usize = 1000;
     const FEATURES: u64 = 100_000;
@@ -112,8 +112,8 @@ fn training(rounds: u32, report: &mut Report) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Rows of 20 features each, the k-th feature as often as 1 / k says. Returns how many of them
-/// there are.
+/// Writes rows of 20 features each; the frequency of the k-th feature is proportional to 1 / k.
+/// Returns how many distinct features occur.
 fn write_rows(path: &Path, features: u64) -> anyhow::Result<u64> {
     let mut out = BufWriter::new(File::create(path)?);
     let mut random = SplitMix64::new(3);
@@ -131,7 +131,7 @@ fn write_rows(path: &Path, features: u64) -> anyhow::Result<u64> {
     Ok(seen.iter().filter(|seen| **seen).count() as u64)
 }
 
-/// The same small batches on ever larger tables.
+/// Batches of one size on ever larger tables.
 fn rows(rounds: u32, report: &mut Report) -> anyhow::Result<()> {
     let server = ServerProcess::start(Kind::default())?;
     let session = server.session()?;
@@ -151,7 +151,8 @@ fn rows(rounds: u32, report: &mut Report) -> anyhow::Result<()> {
             table.keys(&picked)
         };
         let repeated = pick(&mut random);
-        let (mut known, mut new) = (Vec::new(), Vec::new());
+        let mut known = Vec::new();
+        let mut new = Vec::new();
         for _ in 0..rounds * 8 {
             known.push(nanoseconds_a_key(&table, &repeated)?);
             new.push(nanoseconds_a_key(&table, &pick(&mut random))?);
@@ -163,14 +164,14 @@ fn rows(rounds: u32, report: &mut Report) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A push and a pull of a list, by key.
+/// Nanoseconds per key of a push and a pull of a list.
 fn nanoseconds_a_key(table: &Table<f32>, keys: &Keys) -> anyhow::Result<f64> {
     let values = vec![1.0; keys.len()];
     let (seconds, _) = timed(|| Ok(table.push_pull(keys, values)?.wait()?))?;
     Ok(seconds / keys.len() as f64 * 1e9)
 }
 
-/// Many workers, each with one push under way, while others are connected and silent.
+/// Many workers, each with one push under way, while other connections are idle.
 fn connections(active: u32, idle: usize, report: &mut Report) -> anyhow::Result<()> {
     let server = ServerProcess::start(Kind { workers: active, ..Kind::default() })?;
     let sessions: Vec<Session> = std::thread::scope(|scope| {
@@ -205,6 +206,7 @@ fn connections(active: u32, idle: usize, report: &mut Report) -> anyhow::Result<
     Ok(())
 }
 
+/// Pushes small batches for [`BUSY`]. Returns the seconds of each push.
 fn keep_busy(session: &Session, start: &Barrier) -> anyhow::Result<Vec<f64>> {
     let table = session.table::<f32>(TableSpec::dense("small", 1024, 1))?;
     let keys = Keys::run(0..64);
@@ -218,7 +220,7 @@ fn keep_busy(session: &Session, start: &Barrier) -> anyhow::Result<Vec<f64>> {
     Ok(trips)
 }
 
-/// One batch over ever more server threads of one process.
+/// One batch on ever more server threads of one process.
 fn shards(shards: u32, rounds: u32, report: &mut Report) -> anyhow::Result<()> {
     const NUMBERS: usize = 4 << 20;
     let server = ServerProcess::start(Kind { threads: shards, ..Kind::default() })?;
@@ -228,10 +230,11 @@ fn shards(shards: u32, rounds: u32, report: &mut Report) -> anyhow::Result<()> {
     let values: Arc<[f32]> = vec![0.5; NUMBERS].into();
     let few: Arc<[f32]> = vec![0.5; 64].into();
     table.push(&keys, values.clone())?.wait()?;
-    let (mut large, mut clocks) = (Vec::new(), Vec::new());
+    let mut large = Vec::new();
+    let mut clocks = Vec::new();
     for _ in 0..rounds {
         large.push(gbs(NUMBERS * 4, timed(|| Ok(table.push(&keys, values.clone())?.wait()?))?.0));
-        // A clock reaches every shard, touched or not.
+        // A clock marker goes to every shard, even without a push to it.
         let (seconds, ()) = timed(|| {
             for _ in 0..20 {
                 table.push(&Keys::run(0..64), few.clone())?.wait()?;
@@ -265,7 +268,7 @@ fn parts(rounds: u32, report: &mut Report) -> anyhow::Result<()> {
                     let first = (batch * numbers) as u64;
                     table.push(&Keys::run(first..first + numbers as u64), values.clone())
                 });
-                // All are under way before the first is waited for.
+                // All pushes are started before the first is waited for.
                 let tickets: Vec<_> = tickets.collect::<Result<_, _>>()?;
                 tickets.into_iter().try_for_each(slackwater::Ticket::wait)?;
                 Ok(())

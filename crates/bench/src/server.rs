@@ -1,4 +1,4 @@
-//! A real server in a process of its own, and a session with it: what `bench wire` measures.
+//! A server in a process of its own, and sessions with it, for `bench wire` and `bench scale`.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -11,22 +11,22 @@ use slackwater::{Connect, RunSize, Serve, Session};
 /// The settings of the hidden server process.
 #[derive(clap::Args)]
 pub struct BenchServer {
-    /// Where its coordinator listens.
+    /// The address at which the process's coordinator listens.
     #[arg(long = "coordinator")]
     coordinator_address: SocketAddr,
-    /// Servers in the process.
+    /// Server threads of the process.
     #[arg(long, default_value_t = 1)]
     threads: u32,
     /// Workers to wait for.
     #[arg(long, default_value_t = 1)]
     workers: u32,
-    /// Never sleep.
+    /// Spin instead of sleeping while waiting.
     #[arg(long)]
     spin: bool,
-    /// What each shard remembers of key lists.
+    /// The most bytes of key lists that each shard holds.
     #[arg(long)]
     list_bytes: Option<usize>,
-    /// The core to stay on.
+    /// The core that the process is pinned to.
     #[arg(long)]
     core: Option<usize>,
     /// Talk through shared memory rather than over TCP.
@@ -43,7 +43,7 @@ fn connect(coordinator_address: SocketAddr, spin: bool, same_host: SameHost) -> 
     }
 }
 
-/// What the hidden process does.
+/// Runs the coordinator and the servers until the workers have left.
 pub(crate) fn serve(options: &BenchServer) -> anyhow::Result<()> {
     options.core.into_iter().for_each(super::core::stay_on);
     let same_host = if options.share { SameHost::SharedMemory } else { SameHost::Tcp };
@@ -55,18 +55,18 @@ pub(crate) fn serve(options: &BenchServer) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// How the server process is to be.
+/// The settings of a server process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kind {
-    /// Servers in the process.
+    /// Server threads of the process.
     pub(crate) threads: u32,
     /// Workers that will connect.
     pub(crate) workers: u32,
-    /// Neither side ever sleeps.
+    /// Both sides spin instead of sleeping while they wait.
     pub(crate) spin: bool,
-    /// What each shard remembers of key lists, if not the usual.
+    /// The most bytes of key lists that each shard holds; the default if none.
     pub(crate) list_bytes: Option<usize>,
-    /// The core it stays on, if any.
+    /// The core that the process is pinned to, if any.
     pub(crate) core: Option<usize>,
     /// How both sides talk.
     pub(crate) same_host: SameHost,
@@ -86,9 +86,9 @@ pub(crate) struct ServerProcess {
 }
 
 impl ServerProcess {
-    /// Starts it; workers can connect at once.
+    /// Starts the process. Workers can connect at once.
     pub(crate) fn start(kind: Kind) -> anyhow::Result<Self> {
-        // A free port, given up just before the child takes it.
+        // A port that was free a moment ago; the process listens at it.
         let coordinator_address = slackwater::cluster::free_address()?;
         let process = Start::this_program("the server")?
             .args(["bench-peer", "server"])
@@ -107,23 +107,23 @@ impl ServerProcess {
         Ok(Self { process, coordinator_address, kind })
     }
 
-    /// One worker's session.
+    /// Connects a worker.
     pub(crate) fn session(&self) -> anyhow::Result<Session> {
         Ok(Session::connect(&connect(self.coordinator_address, self.kind.spin, self.kind.same_host))?)
     }
 
-    /// Bytes of its memory that are in use.
+    /// Resident memory of the process, in bytes.
     pub(crate) fn resident_bytes(&self) -> anyhow::Result<u64> {
         let path = format!("/proc/{}/statm", self.process.id());
         let statm = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
-        let pages: u64 = statm.split(' ').nth(1).context("statm has no second number")?.parse()?;
+        let pages: u64 = statm.split(' ').nth(1).with_context(|| format!("{path} has no second number"))?.parse()?;
         Ok(pages * 4096)
     }
 }
 
 impl Drop for ServerProcess {
     fn drop(&mut self) {
-        // It ends by itself once the sessions are closed; if they were not, it is ended here.
+        // The process ends by itself once all sessions are closed. If some are not, it is killed.
         self.process.end_within(Duration::from_secs(2));
     }
 }

@@ -1,8 +1,8 @@
-//! `bench wire`: Slackwater between two processes over loopback TCP, beside raw TCP in the same
+//! `bench wire`: Slackwater between two processes: over loopback TCP, beside raw TCP in the same
 //! run, and through shared memory, beside copying memory.
 //!
-//! Every round measures the machine and Slackwater in turn, so that both meet the same weather;
-//! each figure is the median of the rounds, and a ratio divides two medians.
+//! Every round measures the machine and Slackwater in turn, so that both run under the same load.
+//! Each figure is the median of the rounds; a ratio divides two medians.
 
 use std::sync::Arc;
 
@@ -29,11 +29,12 @@ pub struct WireBench {
     /// Print JSON rather than a table.
     #[arg(long)]
     json: bool,
-    /// Measure only these.
+    /// Measure only these parts of the benchmark.
     #[arg(long, value_delimiter = ',', value_parser = ["dense", "sparse", "large", "rtt", "memory", "shm"])]
     only: Vec<String>,
 }
 
+/// Round trips of one measurement; four times as many where both sides spin.
 const ROUND_TRIPS: u32 = 2_000;
 
 /// The command `bench wire`.
@@ -46,7 +47,8 @@ pub(crate) fn run(options: &WireBench) -> anyhow::Result<()> {
     if wanted("dense") {
         dense(options.rounds, &mut raw, &mut columns, &progress)?;
         let best = |names: [&str; 3]| names.iter().map(|name| columns.median(name)).fold(f64::NAN, f64::max);
-        let (up, down) = (best(["up0", "up1", "up2"]), best(["down0", "down1", "down2"]));
+        let up = best(["up0", "up1", "up2"]);
+        let down = best(["down0", "down1", "down2"]);
         report.number("raw_tcp_gbs", up);
         report.number("raw_tcp_down_gbs", down);
         report.number("dense_push_gbs", columns.median("push"));
@@ -77,7 +79,8 @@ pub(crate) fn run(options: &WireBench) -> anyhow::Result<()> {
         let mut columns = Columns::default();
         on_own_core(|| round_trips(options.rounds, SameHost::Tcp, &mut columns, &progress))?;
         for kind in ["blocking", "spinning"] {
-            let (ours, theirs) = (columns.median(&format!("rtt_{kind}")), columns.median(&format!("raw_{kind}")));
+            let ours = columns.median(&format!("rtt_{kind}"));
+            let theirs = columns.median(&format!("raw_{kind}"));
             report.number(&format!("rtt_{kind}_us"), ours * 1e6);
             report.number(&format!("raw_rtt_{kind}_us"), theirs * 1e6);
             report.number(&format!("rtt_over_raw_{kind}"), ours / theirs);
@@ -94,10 +97,11 @@ pub(crate) fn run(options: &WireBench) -> anyhow::Result<()> {
         report.number("shm_pull_over_memcpy", columns.median("pull") / memcpy);
         on_own_core(|| round_trips(options.rounds, SameHost::SharedMemory, &mut columns, &progress))?;
         for kind in ["blocking", "spinning"] {
-            let (ours, theirs) = (columns.median(&format!("rtt_{kind}")), columns.median(&format!("raw_{kind}")));
+            let ours = columns.median(&format!("rtt_{kind}"));
+            let theirs = columns.median(&format!("raw_{kind}"));
             report.number(&format!("shm_rtt_{kind}_us"), ours * 1e6);
             report.number(&format!("shm_raw_rtt_{kind}_us"), theirs * 1e6);
-            // Raw TCP as most programs use it, blocking, has the plain name.
+            // The figure without a suffix compares with blocking raw TCP, as most programs use it.
             let name = if kind == "blocking" { "shm_rtt_over_raw" } else { "shm_rtt_over_raw_spinning" };
             report.number(name, ours / theirs);
         }
@@ -112,6 +116,7 @@ pub(crate) fn run(options: &WireBench) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Dense pushes and pulls over TCP, and sparse pushes of wide rows, in turn with raw TCP.
 fn dense(rounds: u32, raw: &mut RawPeer, columns: &mut Columns, progress: &ProgressBar) -> anyhow::Result<()> {
     let server = ServerProcess::start(Kind::default())?;
     let session = server.session()?;
@@ -120,13 +125,14 @@ fn dense(rounds: u32, raw: &mut RawPeer, columns: &mut Columns, progress: &Progr
     let wide = session.table::<f32>(TableSpec::sparse("wide", 16))?;
     let keys = Keys::run(0..numbers as u64 / 16);
     let wide_keys = wide.keys(&random_ids(numbers / 16, 3));
-    // Four of each, used in turn: whatever comes round again has left the caches.
+    // Four buffers of each kind, used in turn: a buffer has left the caches when its turn comes
+    // again.
     let sources: Vec<Arc<[f32]>> = (0..4).map(|n| vec![n as f32 + 0.5; numbers].into()).collect();
     let mut targets: Vec<Option<Vec<f32>>> = (0..4).map(|_| Some(vec![1.0; numbers])).collect();
     table.push(&keys, sources[3].clone())?.wait()?;
     wide.push(&wide_keys, sources[3].clone())?.wait()?;
     for round in 0..rounds as usize + 1 {
-        // The first round warms everything up and does not count.
+        // The first round is a warm-up and does not count.
         let mut put = |name, value| {
             if round > 0 {
                 columns.put(name, value)
@@ -154,7 +160,7 @@ fn dense(rounds: u32, raw: &mut RawPeer, columns: &mut Columns, progress: &Progr
     Ok(())
 }
 
-/// Measures over a session with a server process of its own.
+/// Measures over a session with a new server process.
 fn on_server(measure: impl FnOnce(&Session) -> anyhow::Result<()>) -> anyhow::Result<()> {
     let server = ServerProcess::start(Kind::default())?;
     let session = server.session()?;
@@ -172,12 +178,13 @@ fn shared_memory(rounds: u32, columns: &mut Columns, progress: &ProgressBar) -> 
     let table = session.table::<f32>(TableSpec::dense("dense", numbers as u64 / 16, 16))?;
     let keys = Keys::run(0..numbers as u64 / 16);
     let mut copy = ColdCopy::new(BULK_BYTES);
-    // Four of each, used in turn: whatever comes round again has left the caches.
+    // Four buffers of each kind, used in turn: a buffer has left the caches when its turn comes
+    // again.
     let sources: Vec<Arc<[f32]>> = (0..4).map(|n| vec![n as f32 + 0.5; numbers].into()).collect();
     let mut targets: Vec<Option<Vec<f32>>> = (0..4).map(|_| Some(vec![1.0; numbers])).collect();
     table.push(&keys, sources[3].clone())?.wait()?;
     for round in 0..rounds as usize + 1 {
-        // The first round warms everything up and does not count.
+        // The first round is a warm-up and does not count.
         let mut put = |name, value| {
             if round > 0 {
                 columns.put(name, value)
@@ -194,12 +201,15 @@ fn shared_memory(rounds: u32, columns: &mut Columns, progress: &ProgressBar) -> 
         progress.inc(1);
     }
     let traffic = session.traffic();
-    anyhow::ensure!(traffic.bytes_shared == traffic.bytes_in + traffic.bytes_out, "not all went through shared memory");
+    anyhow::ensure!(
+        traffic.bytes_shared == traffic.bytes_in + traffic.bytes_out,
+        "not all bytes went through shared memory"
+    );
     session.close()?;
     Ok(())
 }
 
-/// Measures on a thread of its own, which is kept on one core.
+/// Measures on a new thread, which is pinned to one core.
 fn on_own_core(measure: impl FnOnce() -> anyhow::Result<()> + Send) -> anyhow::Result<()> {
     std::thread::scope(|scope| {
         let measuring = scope.spawn(|| {
@@ -210,7 +220,7 @@ fn on_own_core(measure: impl FnOnce() -> anyhow::Result<()> + Send) -> anyhow::R
     })
 }
 
-/// The smallest push and its acknowledgement, in turn with raw TCP.
+/// The time of the smallest push and its acknowledgement, in turn with raw TCP.
 fn round_trips(rounds: u32, same_host: SameHost, columns: &mut Columns, progress: &ProgressBar) -> anyhow::Result<()> {
     let mut raw = RawPeer::start_on(Some(core::PEERS))?;
     for (spin, ours, theirs) in [(false, "rtt_blocking", "raw_blocking"), (true, "rtt_spinning", "raw_spinning")] {
@@ -235,8 +245,8 @@ fn round_trips(rounds: u32, same_host: SameHost, columns: &mut Columns, progress
     Ok(())
 }
 
-/// Bytes of the smallest push's frame and of its acknowledgement, for the raw round trip. The least
-/// of several: now and then a heartbeat comes between.
+/// Bytes of the smallest push's frame and of its acknowledgement, for the raw round trip. It takes
+/// the least of ten pushes, because heartbeats also count as traffic.
 fn smallest_push(session: &Session, table: &Table<f32>, keys: &Keys) -> anyhow::Result<(usize, usize)> {
     let mut least = (usize::MAX, usize::MAX);
     for _ in 0..10 {
@@ -258,8 +268,8 @@ fn smallest_pushes(table: &Table<f32>, keys: &Keys, trips: u32) -> anyhow::Resul
     Ok(median(&mut seconds))
 }
 
-/// Resident memory of a server for each row, over ten sizes between two doublings. Key lists are
-/// not remembered here: their memory is bounded by a setting and has nothing to do with rows.
+/// Resident memory of a server per row: mean and worst, over ten sizes between two doublings. The
+/// server holds no key lists: a setting bounds their memory.
 fn memory() -> anyhow::Result<(f64, f64)> {
     let server = ServerProcess::start(Kind { list_bytes: Some(0), ..Kind::default() })?;
     let session = server.session()?;
@@ -279,6 +289,7 @@ fn memory() -> anyhow::Result<(f64, f64)> {
         sizes.push((server.resident_bytes()? - before) as f64 / rows as f64);
     }
     session.close()?;
+    // The last size is a doubling of the first, and so belongs to the next ten.
     let ten = &sizes[..10];
     Ok((ten.iter().sum::<f64>() / 10.0, ten.iter().copied().fold(0.0, f64::max)))
 }

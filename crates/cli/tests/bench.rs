@@ -98,7 +98,7 @@ fn chaos(arguments: &[&str]) -> Value {
     let kinds = ["server_kills", "server_stops", "worker_kills", "worker_stops", "server_cuts", "worker_cuts"];
     let counts = kinds.map(|kind| figures[kind].as_f64());
     assert!(counts.into_iter().flatten().sum::<f64>() >= 1.0, "{figures:?}");
-    let says_why = said.contains("nobody is cut off");
+    let says_why = said.contains("no process is cut off");
     assert_eq!(counts[4..].iter().all(Option::is_none), says_why, "{figures:?}");
     assert!(figures["pushes_acknowledged"].as_f64() > Some(0.0), "{figures:?}");
     let numbers = ["rows_of_pushes_lost", "rows_of_pushes_doubled"].map(|name| figures[name].as_f64());

@@ -1,5 +1,5 @@
-//! A perceptron on images, trained by this program itself: its bytes, its curve and how well it
-//! predicts, by its own account.
+//! Trains a perceptron on images by starting `slackwater train`, and reads its JSON report: bytes,
+//! loss curve and test accuracy.
 
 use std::path::Path;
 
@@ -7,13 +7,15 @@ use anyhow::{Context, ensure};
 use launch::{OutputTarget, Start};
 use serde_json::Value;
 
-/// What a training said of itself.
+/// What a training reported.
 pub(crate) struct Trained {
+    /// Bytes that workers sent.
     pub(crate) up: f64,
+    /// Bytes that workers received.
     pub(crate) down: f64,
-    /// Of the test images that are told right, per cent.
+    /// Test images classified correctly, per cent.
     pub(crate) accuracy: f64,
-    /// Seconds since the start, and the loss of a minibatch then.
+    /// Seconds since the start, and the loss of a minibatch at that time.
     pub(crate) curve: Vec<(f64, f64)>,
 }
 
@@ -36,7 +38,7 @@ pub(crate) fn arguments(images: &Path, epochs: u32, seed: u32, up: &str, down: &
     arguments
 }
 
-/// Two workers of one process, and one server.
+/// Trains in one process with two workers and one server.
 pub(crate) fn train(images: &Path, epochs: u32, seed: u32, up: &str, down: &str) -> anyhow::Result<Trained> {
     let mut process = Start::this_program("the training")?
         .args(arguments(images, epochs, seed, up, down))
@@ -44,40 +46,42 @@ pub(crate) fn train(images: &Path, epochs: u32, seed: u32, up: &str, down: &str)
         .stdout(OutputTarget::Capture)
         .stderr(OutputTarget::Capture)
         .spawn()?;
-    ensure!(process.wait()?.success(), "the training ends with: {}", process.stderr());
+    ensure!(process.wait()?.success(), "the training failed: {}", process.stderr());
     read(&process.stdout())
 }
 
-/// What `train --json` has printed.
+/// Parses what `train --json` printed.
 pub(crate) fn read(printed: &str) -> anyhow::Result<Trained> {
-    let said: Value = serde_json::from_str(printed).with_context(|| format!("a training printed: {printed}"))?;
+    let report: Value =
+        serde_json::from_str(printed).with_context(|| format!("the training's report is not JSON: {printed}"))?;
     let number =
-        |value: &Value, name: &str| value.as_f64().with_context(|| format!("a training says nothing of {name}"));
-    let points = said["seconds_and_loss"].as_array().map(Vec::as_slice).unwrap_or_default();
+        |value: &Value, name: &str| value.as_f64().with_context(|| format!("the training's report has no {name}"));
+    let points = report["seconds_and_loss"].as_array().map(Vec::as_slice).unwrap_or_default();
     let point = |point: &Value| Ok((number(&point[0], "seconds")?, number(&point[1], "losses")?));
     Ok(Trained {
-        up: number(&said["bytes_sent_by_workers"], "bytes")?,
-        down: number(&said["bytes_received_by_workers"], "bytes")?,
-        accuracy: 100.0 * number(&said["test"]["accuracy"], "accuracy")?,
+        up: number(&report["bytes_sent_by_workers"], "bytes")?,
+        down: number(&report["bytes_received_by_workers"], "bytes")?,
+        accuracy: 100.0 * number(&report["test"]["accuracy"], "accuracy")?,
         curve: points.iter().map(point).collect::<anyhow::Result<_>>()?,
     })
 }
 
 impl Trained {
-    /// The curve over megabytes: every clock takes about as many.
+    /// The smoothed curve over megabytes. Every clock takes about as many bytes, so bytes are spread
+    /// evenly over the points.
     pub(crate) fn over_bytes(&self) -> Vec<(f64, f64)> {
         let all = (self.up + self.down) / 1e6;
         let share = |index: usize| (index + 1) as f64 / self.curve.len() as f64;
         smooth(&self.curve).into_iter().enumerate().map(|(index, (_, loss))| (all * share(index), loss)).collect()
     }
 
-    /// When the smoothed curve first is at or below a loss.
+    /// Seconds until the smoothed curve is first at or below `loss`.
     pub(crate) fn seconds_to(&self, loss: f64) -> Option<f64> {
         smooth(&self.curve).into_iter().find(|(_, smoothed)| *smoothed <= loss).map(|(seconds, _)| seconds)
     }
 }
 
-/// Minibatches differ: each loss becomes a mean in which those before it count less and less.
+/// Smooths the losses of minibatches by an exponential moving average.
 fn smooth(curve: &[(f64, f64)]) -> Vec<(f64, f64)> {
     const KEPT: f64 = 0.9;
     let mut mean = None;
@@ -94,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_training_prints_is_read_and_what_is_missing_is_named() {
+    fn read_takes_the_report_of_a_training_and_names_a_missing_figure() {
         let printed = r#"{"bytes_sent_by_workers": 4e6, "bytes_received_by_workers": 6e6, "test": {"accuracy": 0.85},
                           "seconds_and_loss": [[1.0, 2.0], [2.0, 1.0]]}"#;
         let trained = read(printed).expect("whole");
@@ -102,6 +106,6 @@ mod tests {
         assert_eq!(trained.over_bytes(), [(5.0, 2.0), (10.0, 1.9)]);
         assert_eq!((trained.seconds_to(1.95), trained.seconds_to(1.0)), (Some(2.0), None));
         let error = read(r#"{"bytes_sent_by_workers": 1}"#).err().map(|error| error.to_string());
-        assert_eq!(error.as_deref(), Some("a training says nothing of bytes"));
+        assert_eq!(error.as_deref(), Some("the training's report has no bytes"));
     }
 }

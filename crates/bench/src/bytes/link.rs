@@ -1,5 +1,5 @@
-//! Two hosts joined by a cable of 100 Mbit/s: network namespaces of this machine, with a token
-//! bucket at both ends.
+//! A slow link: two network namespaces of this machine, joined by a virtual cable. A token bucket
+//! at both ends limits it to 100 Mbit/s.
 
 use std::path::Path;
 
@@ -8,15 +8,15 @@ use launch::{Namespace, OutputTarget, Process};
 
 use super::dense::{Trained, arguments, read};
 
-/// What the cable carries in a second, each way.
+/// The rate of the cable, each way.
 const RATE: &str = "100mbit";
 
-/// The hosts, which go with everything that runs on them.
+/// The two hosts. Dropping them ends every process that runs on them.
 pub(crate) struct Hosts([Namespace; 2]);
 
 impl Hosts {
-    /// Makes them: the first at 10.0.0.1, the second at 10.0.0.2. Fails where this machine does not
-    /// allow it.
+    /// Makes the hosts: the first at 10.0.0.1, the second at 10.0.0.2. Fails where this process may
+    /// not make network namespaces.
     pub(crate) fn make() -> anyhow::Result<Self> {
         let [near, far] = ["near", "far"].map(|host| format!("slackwater-{host}-{}", std::process::id()));
         let hosts = Namespace::make_pair([&near, &far])?;
@@ -31,7 +31,7 @@ impl Hosts {
         Ok(self.0[host].start(name, program).args(arguments).stdout(OutputTarget::Capture).spawn()?)
     }
 
-    /// A server on one host and a worker on the other that trains a perceptron.
+    /// Trains a perceptron with a server on one host and a worker on the other.
     pub(crate) fn train(&self, images: &Path, epochs: u32, up: &str, down: &str) -> anyhow::Result<Trained> {
         let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
         let serve = "server --coordinator 10.0.0.1:7000 --coordinate --servers 1 --workers 1 --join-limit 60";
@@ -39,7 +39,7 @@ impl Hosts {
         let work =
             [words("worker --coordinator 10.0.0.1:7000 --join-limit 60 --"), arguments(images, epochs, 1, up, down)];
         let trained = printed(self.start(1, "the worker", &work.concat())?);
-        // Before the port is asked for again.
+        // The next training listens at the same port.
         server.wait().ok();
         read(&trained.with_context(|| format!("over {RATE} with {up}"))?)
     }
@@ -47,6 +47,6 @@ impl Hosts {
 
 fn printed(mut process: Process) -> anyhow::Result<String> {
     let status = process.wait()?;
-    ensure!(status.success(), "{} ends with {status}", process.name());
+    ensure!(status.success(), "{} failed: {status}", process.name());
     Ok(process.stdout())
 }

@@ -1,13 +1,13 @@
-//! Workers in this process that learn from real data, and what they sent and received meanwhile.
+//! Runs workers on real data within this process, and counts the bytes that they send and receive.
 
 use anyhow::Context;
 use data::DataReader;
 use slackwater::{RunSize, Session};
 
-/// Two workers that add up their gradients, and one server.
+/// How many workers a run has. It has one server.
 pub(crate) const WORKERS: u32 = 2;
 
-/// Bytes from workers and to them.
+/// Bytes that workers send (up) and receive (down).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Bytes {
     pub(crate) up: u64,
@@ -15,7 +15,7 @@ pub(crate) struct Bytes {
 }
 
 impl Bytes {
-    /// What a worker has sent and received so far.
+    /// The bytes of a worker so far.
     pub(crate) fn of(session: &Session) -> Self {
         let traffic = session.traffic();
         Self { up: traffic.bytes_out, down: traffic.bytes_in }
@@ -26,7 +26,7 @@ impl Bytes {
         (self.up + self.down) as f64
     }
 
-    /// What has come since `before`.
+    /// The bytes since `before`.
     pub(crate) fn since(self, before: Self) -> Self {
         Self { up: self.up - before.up, down: self.down - before.down }
     }
@@ -40,7 +40,7 @@ impl std::ops::Add for Bytes {
     }
 }
 
-/// Lets workers learn from their shares of the data, and returns what each came to.
+/// Runs `work` on each worker with its share of the data, and returns the results by worker.
 pub(crate) fn on_workers<R: Send>(
     reader: &DataReader,
     work: impl Fn(&Session, &DataReader) -> anyhow::Result<R> + Sync,
@@ -56,7 +56,7 @@ pub(crate) fn on_workers<R: Send>(
     std::thread::scope(|scope| {
         let threads: Vec<_> = sessions.into_iter().map(|session| scope.spawn(|| run(session))).collect();
         let join = |thread: std::thread::ScopedJoinHandle<'_, anyhow::Result<R>>| {
-            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)).context("a worker cannot go on")
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)).context("a worker failed")
         };
         threads.into_iter().map(join).collect()
     })

@@ -1,5 +1,5 @@
-//! The processes of a run that is disturbed: a coordinator, servers whose rows are held by two of
-//! them each, and whatever works there.
+//! The processes of a run into which faults are injected: a coordinator, servers with two replicas
+//! of each shard, and workers.
 
 use std::ffi::OsString;
 use std::net::TcpListener;
@@ -17,14 +17,14 @@ use slackwater::cluster::SameHost;
 use super::faults::Silence;
 use super::network::{HUB_ADDRESS, Host, Network};
 
-/// Whatever is awaited here takes a tenth of this at most.
+/// How long the benchmark waits for anything before it fails: ten times what it should take.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 pub(crate) const SERVERS: usize = 3;
 pub(crate) const WORKERS: usize = 4;
-/// How often something that is awaited is looked at.
+/// How often the benchmark checks a condition that it waits for.
 pub(crate) const LOOK: Duration = Duration::from_millis(5);
 
-/// How many shards each table is cut into, for each server that the run begins with.
+/// Shards of each table, for each server that the run begins with.
 const SHARDS_PER_SERVER: usize = 4;
 pub(crate) const SHARDS: usize = SERVERS * SHARDS_PER_SERVER;
 
@@ -35,35 +35,35 @@ pub(crate) struct HostedProcess {
 }
 
 impl HostedProcess {
-    /// How it ended, if it has.
+    /// The exit status of the process; `None` while it runs.
     pub(crate) fn try_wait(&mut self) -> Result<Option<ExitStatus>, ProcessError> {
         self.process.try_wait()
     }
 
-    /// Ends it at once.
+    /// Kills the process.
     pub(crate) fn kill(&mut self) {
         self.process.kill();
         self.host = None;
     }
 
-    /// Nothing is heard of it any more.
+    /// Makes the process silent: stops it, or cuts off its host.
     pub(crate) fn fall_silent(&mut self, how: Silence) -> anyhow::Result<()> {
         match (how, &mut self.host) {
             (Silence::Stop, _) => Ok(self.process.signal(Signal::STOP)?),
             (Silence::Cut, Some(host)) => host.cut(),
-            (Silence::Cut, None) => bail!("there is no network to cut it off from"),
+            (Silence::Cut, None) => bail!("cannot cut off a process: the benchmark has made no network"),
         }
     }
 
-    /// Goes on after it was silent, to hear that it is not wanted any more, and ends. It must not
-    /// take that for a good end.
+    /// Resumes a process that the run has expelled while it was silent, and waits for its end. Fails
+    /// if the process does not end, or ends with success.
     pub(crate) fn go_on_and_end(&mut self, how: Silence) -> anyhow::Result<()> {
         match (how, &mut self.host) {
             (Silence::Cut, Some(host)) => host.join()?,
             _ => self.process.signal(Signal::CONT)?,
         }
-        let status = self.process.wait_for(LIMIT)?.context("a process that was given up does not end")?;
-        ensure!(!status.success(), "a process that was given up has not heard so");
+        let status = self.process.wait_for(LIMIT)?.context("an expelled process does not end")?;
+        ensure!(!status.success(), "an expelled process ended with success, so it has not learnt of its expulsion");
         self.host = None;
         Ok(())
     }
@@ -75,31 +75,31 @@ pub(crate) struct Cluster {
     program: PathBuf,
     network: Option<Network>,
     coordinator: Process,
-    /// How often the coordinator said that everything has its replicas.
+    /// How often the coordinator has logged that every shard has its replicas.
     whole: Arc<AtomicU64>,
     servers: Vec<Server>,
 }
 
 struct Server {
     process: HostedProcess,
-    /// Which server it is, once it has said so.
+    /// The server's number, once the server has logged it.
     number: Arc<OnceLock<u32>>,
 }
 
-/// Gives the text of each line to a function.
+/// Calls a function with each line of the output.
 fn lines(mut heard: impl FnMut(&str) + Send + 'static) -> OutputTarget {
     OutputTarget::Lines(Box::new(move |line| heard(&String::from_utf8_lossy(line))))
 }
 
 impl Cluster {
-    /// Starts them. The run begins when the workers are there, too.
+    /// Starts the coordinator and the servers. The run begins when the workers have joined, too.
     pub(crate) fn start(failure_timeout: u64, network: Option<Network>) -> anyhow::Result<Self> {
         let here = if network.is_some() { HUB_ADDRESS } else { "127.0.0.1" };
         let coordinator_address = TcpListener::bind((here, 0))?.local_addr()?.to_string();
         let plan = RunPlan {
             replicas: Some(2),
             failure_timeout: Duration::from_secs(failure_timeout),
-            // Processes of different hosts could not do otherwise; these, on one machine, could.
+            // With a network, each process stands for a host of its own, so only TCP is allowed.
             same_host: if network.is_some() { SameHost::Tcp } else { SameHost::SharedMemory },
             coordinator: vec![format!("--shards-per-server={SHARDS_PER_SERVER}").into()],
             ..RunPlan::new(&coordinator_address, SERVERS as u32, WORKERS as u32)
@@ -120,7 +120,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Starts this program with these arguments, on a host of its own where there is a network.
+    /// Starts this program with `arguments`, on a host of its own if there is a network.
     fn spawn(
         &self,
         name: &str,
@@ -151,7 +151,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Starts a worker that runs a program; `prepare` says what becomes of its output.
+    /// Starts a worker that runs a program; `prepare` sets where its output goes.
     pub(crate) fn start_worker(
         &self,
         program: Vec<OsString>,
@@ -161,8 +161,8 @@ impl Cluster {
         self.spawn("a worker", plan.worker(None).arguments, prepare)
     }
 
-    /// Starts a worker that pushes and counts: the hidden process of this benchmark, with these
-    /// arguments.
+    /// Starts a worker that pushes and counts: the hidden process of this benchmark, with
+    /// `arguments`.
     pub(crate) fn start_pushing(&self, arguments: &[String]) -> anyhow::Result<HostedProcess> {
         let RunPlan { coordinator_address, failure_timeout, .. } = &self.plan;
         let mut words = ["bench-peer", "chaos"].map(str::to_owned).to_vec();
@@ -180,7 +180,7 @@ impl Cluster {
         self.network.is_some()
     }
 
-    /// How to join it from here.
+    /// How the benchmark itself joins the run.
     pub(crate) fn connect(&self) -> Connect {
         let RunPlan { coordinator_address, failure_timeout, same_host, .. } = &self.plan;
         Connect {
@@ -191,19 +191,19 @@ impl Cluster {
         }
     }
 
-    /// The shards that nobody can push to when this server is gone, until others have taken over.
-    /// All of them where it has none.
+    /// The shards of a server: when it is lost, pushes to them wait for a failover. If the server
+    /// holds no shard, returns all shards.
     pub(crate) fn shards_of(&self, which: usize) -> anyhow::Result<Vec<usize>> {
         let begin = Instant::now();
         let number = loop {
             match self.servers[which].number.get() {
                 Some(number) => break *number,
-                None => ensure!(begin.elapsed() < LIMIT, "a server does not say which it is"),
+                None => ensure!(begin.elapsed() < LIMIT, "a server has not logged its number: it has not joined"),
             }
             std::thread::sleep(LOOK);
         };
-        let plan = slackwater::monitor::status(&self.connect()).context("how does the run stand?")?.plan;
-        ensure!(plan.chains.len() == SHARDS, "{} shards, and {SHARDS} were meant", plan.chains.len());
+        let plan = slackwater::monitor::status(&self.connect()).context("cannot read the status of the run")?.plan;
+        ensure!(plan.chains.len() == SHARDS, "the plan has {} shards instead of {SHARDS}", plan.chains.len());
         let its: Vec<usize> = (0..SHARDS).filter(|shard| plan.chains[*shard].replicas.contains(&number)).collect();
         Ok(if its.is_empty() { (0..SHARDS).collect() } else { its })
     }
@@ -221,9 +221,10 @@ impl Cluster {
         2 * self.plan.failure_timeout
     }
 
-    /// A server dies, or falls silent and is there again later; and another comes. `go_on` is told
-    /// since when; it has to wait until things go on, and returns how long that took. Returns when
-    /// everything has its replicas again, or `is_over`.
+    /// Kills a server, or silences it for longer than the failure timeout, and starts another.
+    ///
+    /// `go_on` gets the time of the fault, waits until the run goes on, and returns how many seconds
+    /// that took. Returns these seconds when every shard has its replicas again, or when `is_over`.
     pub(crate) fn lose_server(
         &mut self,
         which: usize,
@@ -251,11 +252,11 @@ impl Cluster {
         Ok(seconds)
     }
 
-    /// Waits until the coordinator says once more that everything has its replicas.
+    /// Waits until the coordinator logs once more that every shard has its replicas.
     fn wait_for_replicas(&self, before: u64, mut is_over: impl FnMut() -> anyhow::Result<bool>) -> anyhow::Result<()> {
         let begin = Instant::now();
         while self.whole.load(Ordering::Relaxed) <= before && !is_over()? {
-            ensure!(begin.elapsed() < LIMIT, "replicas are not whole after {} s", LIMIT.as_secs());
+            ensure!(begin.elapsed() < LIMIT, "shards lack replicas {} s after a server was lost", LIMIT.as_secs());
             std::thread::sleep(LOOK);
         }
         Ok(())

@@ -1,5 +1,5 @@
-//! What a worker counts, in a file that outlives it: pushes sent and pushes acknowledged, in all
-//! and to each shard.
+//! The counts of one worker: pushes sent and acknowledged, in total and for each shard. They are in
+//! a file, which outlives a killed worker.
 
 use std::fs::File;
 use std::ops::Range;
@@ -12,29 +12,29 @@ use slackwater::table::Position;
 
 use super::cluster::SHARDS;
 
-/// The key of a row in a shard, by its number there.
+/// The key of row `number` of a shard.
 pub(crate) fn row_in(table: &Table<i64>, shard: usize, number: u64) -> u64 {
     // Tables are cut into shards of equal length.
     let first = ((shard as u128) << 64).div_ceil(SHARDS as u128) as u64;
     table.spec().shape.placement().key(Position(first + number)).0
 }
 
-/// What a worker has counted.
+/// The counts of a worker, as its file has them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) sent: u64,
     pub(crate) acknowledged: u64,
-    /// Whether it has stopped pushing.
+    /// Whether the worker has stopped pushing.
     pub(crate) stopped: bool,
-    /// Sent to each shard, and acknowledged.
+    /// For each shard: pushes sent, pushes acknowledged.
     pub(crate) shards: [[u64; 2]; SHARDS],
 }
 
-/// Numbers in a file: three, and two for each shard.
+/// Numbers in a file: sent, acknowledged, stopped, and two for each shard.
 const NUMBERS: usize = 3 + 2 * SHARDS;
 
 impl Counts {
-    /// What stands in a file by now; nothing where there is none yet.
+    /// Reads the counts from a file; all are zero if the file is missing.
     pub(crate) fn read(path: &Path) -> Self {
         let bytes = std::fs::read(path).unwrap_or_default();
         let mut numbers = [0; NUMBERS];
@@ -49,22 +49,24 @@ impl Counts {
     }
 }
 
-/// A worker's own, each number in its file before it goes on.
+/// Counts for a worker. Each number is in the file before the worker goes on.
 pub(crate) struct Counting {
     file: File,
     counts: Counts,
 }
 
 impl Counting {
+    /// Starts counting in a new file.
     pub(crate) fn begin(path: &Path) -> anyhow::Result<Self> {
-        Ok(Self { file: File::create(path).context("cannot count")?, counts: Counts::default() })
+        let file = File::create(path).with_context(|| format!("cannot create the count file {}", path.display()))?;
+        Ok(Self { file, counts: Counts::default() })
     }
 
     fn write(&self, place: usize, number: u64) -> anyhow::Result<()> {
         Ok(self.file.write_all_at(&number.to_le_bytes(), 8 * place as u64)?)
     }
 
-    /// A push to these shards is about to be sent. Returns which it is, from 1.
+    /// Counts a push to these shards that is about to be sent. Returns its number, from 1.
     pub(crate) fn sent(&mut self, shards: Range<usize>) -> anyhow::Result<u64> {
         self.counts.sent += 1;
         for shard in shards {
@@ -75,7 +77,7 @@ impl Counting {
         Ok(self.counts.sent)
     }
 
-    /// A push to these shards was acknowledged.
+    /// Counts a push to these shards that was acknowledged.
     pub(crate) fn acknowledged(&mut self, shards: Range<usize>) -> anyhow::Result<()> {
         self.counts.acknowledged += 1;
         self.write(1, self.counts.acknowledged)?;
@@ -85,6 +87,7 @@ impl Counting {
         })
     }
 
+    /// Notes that the worker has stopped pushing.
     pub(crate) fn stopped(&self) -> anyhow::Result<()> {
         self.write(2, 1)
     }
@@ -96,7 +99,7 @@ mod tests {
     use slackwater::{RunSize, Session, TableSpec};
 
     #[test]
-    fn what_is_counted_can_be_read() {
+    fn counts_are_read_back_from_their_file() {
         let path = std::env::temp_dir().join(format!("slackwater-counts-{}", std::process::id()));
         assert_eq!(Counts::read(&path), Counts::default());
         let mut counting = Counting::begin(&path).expect("a file can be made");
@@ -111,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_is_in_the_slice_that_it_is_meant_for() {
+    fn row_in_gives_a_key_of_the_shard() {
         let session = Session::embedded(RunSize { servers: 1, workers: 1 }).expect("a cluster").remove(0);
         let table = session
             .table::<i64>(TableSpec::sparse("t", 1).number(slackwater::policy::NumberType::I64))

@@ -1,17 +1,16 @@
-//! What goes wrong: each kind of fault, how often it is drawn, and how long it took until things
-//! went on.
+//! The kinds of faults, how often each is drawn, and how long the run took to recover from each.
 
 use crate::measure::{Report, median};
 use types::SplitMix64;
 
-/// Whom something happens to.
+/// The kind of process that a fault hits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     Server,
     Worker,
 }
 
-/// Something that goes wrong in a run.
+/// A fault that is injected into a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// A process is killed.
@@ -20,16 +19,16 @@ pub(crate) enum Fault {
     Silence(Role, Silence),
 }
 
-/// Why nothing is heard of a process.
+/// How a process falls silent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Silence {
-    /// It is stopped.
+    /// It is stopped by a signal.
     Stop,
-    /// Its host is cut off.
+    /// Its host is cut off from the network.
     Cut,
 }
 
-/// Every kind, and how many of ten or so are of it: silence takes longer, and is drawn less often.
+/// Every kind of fault and its weight in drawing. Silence takes longer, so it is drawn less often.
 const KINDS: [(Fault, u64); 6] = [
     (Fault::Kill(Role::Server), 3),
     (Fault::Kill(Role::Worker), 3),
@@ -40,7 +39,7 @@ const KINDS: [(Fault, u64); 6] = [
 ];
 
 impl Fault {
-    /// One of them; hosts are cut off only where that can be.
+    /// Draws a fault by weight; without `cuts`, one that cuts off no host.
     pub(crate) fn draw(random: &mut SplitMix64, cuts: bool) -> Self {
         let kinds = || KINDS.iter().filter(|(fault, _)| cuts || !fault.is_cut());
         let mut drawn = random.below(kinds().map(|(_, weight)| weight).sum());
@@ -57,7 +56,7 @@ impl Fault {
         matches!(self, Self::Silence(_, Silence::Cut))
     }
 
-    /// As it is called in figures.
+    /// The fault's name in figures.
     fn name(self) -> String {
         let (role, what) = match self {
             Self::Kill(role) => (role, "kill"),
@@ -68,7 +67,7 @@ impl Fault {
     }
 }
 
-/// The faults of a run: of each, how many seconds it took until things went on.
+/// The faults of a run: each with the seconds until the run went on.
 #[derive(Debug, Default)]
 pub(crate) struct Faults(Vec<(Fault, f64)>);
 
@@ -81,21 +80,23 @@ impl Faults {
         self.0.iter().filter(|(fault, _)| *fault == kind).map(|(_, seconds)| *seconds).collect()
     }
 
-    /// Reports how many there were of each kind, under names that begin so.
+    /// Reports how many faults there were of each kind, under names that begin with `begin`.
     pub(crate) fn report_counts(&self, report: &mut Report, begin: &str, cuts: bool) {
         for (kind, _) in KINDS.iter().filter(|(kind, _)| cuts || !kind.is_cut()) {
             report.number(&format!("{begin}{}s", kind.name()), self.seconds(*kind).len() as f64);
         }
     }
 
-    /// Reports how many there were, and how long each kind took.
+    /// Reports how many faults there were of each kind, and the median and worst seconds until the
+    /// run went on.
     pub(crate) fn report(&self, report: &mut Report, cuts: bool) {
         self.report_counts(report, "", cuts);
         for (kind, _) in KINDS.iter().filter(|(kind, _)| cuts || !kind.is_cut()) {
-            let (mut seconds, name) = (self.seconds(*kind), kind.name());
+            let mut seconds = self.seconds(*kind);
+            let name = kind.name();
             let worst = seconds.iter().copied().fold(f64::NAN, f64::max);
-            let middle = if seconds.is_empty() { f64::NAN } else { median(&mut seconds) };
-            report.number(&format!("{name}_to_next_ack_median_s"), middle);
+            let typical = if seconds.is_empty() { f64::NAN } else { median(&mut seconds) };
+            report.number(&format!("{name}_to_next_ack_median_s"), typical);
             report.number(&format!("{name}_to_next_ack_worst_s"), worst);
         }
     }
@@ -106,10 +107,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_is_drawn_and_cuts_only_where_they_can_be() {
+    fn draw_gives_every_kind_and_cuts_only_if_allowed() {
         let mut random = SplitMix64::new(1);
         let mut draw = |cuts| (0..300).map(|_| Fault::draw(&mut random, cuts)).collect::<Vec<_>>();
-        let (with, without) = (draw(true), draw(false));
+        let with = draw(true);
+        let without = draw(false);
         for (kind, _) in KINDS {
             assert!(with.contains(&kind), "{kind:?}");
             assert_eq!(without.contains(&kind), !kind.is_cut(), "{kind:?}");

@@ -1,5 +1,5 @@
-//! The same with data leases: workers that are killed leave leases half done, others learn from
-//! them again, and in the end every example has counted exactly once.
+//! `bench chaos --leases`: workers push for data leases. A killed worker leaves a lease half done
+//! and another worker runs it again. In the end every example must have counted exactly once.
 
 use std::time::Duration;
 
@@ -13,18 +13,19 @@ use super::counts::{Counting, row_in};
 
 /// Minibatches of a lease, each of one example with a row of its own.
 const MINIBATCHES: u64 = 8;
-/// What a worker learns at most in a second: each minibatch takes it a while.
+/// Minibatches that a worker pushes per second, at most: it sleeps before each.
 const MOST_PER_SECOND: u64 = 200;
+/// Minibatches in one clock, for a worker of average speed.
 const MINIBATCHES_PER_CLOCK: u32 = 8;
-/// Rows of the leases in each shard, apart from those of workers.
+/// The first row of the leases in each shard. The rows of workers are far below.
 const FIRST_ROW: u64 = 1 << 40;
 
-/// So many leases that so many workers are not through with them after that time.
+/// How many leases `workers` workers cannot finish within `seconds` seconds.
 pub(crate) fn enough(seconds: u64, workers: usize) -> u64 {
     (seconds * MOST_PER_SECOND * workers as u64 * 3 / 2).div_ceil(MINIBATCHES)
 }
 
-/// The shards and rows of a lease's examples: each shard has as many as any other.
+/// The shards and keys of a lease's examples. Examples are spread evenly over the shards.
 fn rows_of(table: &Table<i64>, lease: u64) -> impl Iterator<Item = (usize, u64)> {
     (0..MINIBATCHES).map(move |minibatch| {
         let example = lease * MINIBATCHES + minibatch;
@@ -33,8 +34,8 @@ fn rows_of(table: &Table<i64>, lease: u64) -> impl Iterator<Item = (usize, u64)>
     })
 }
 
-/// What a worker process does: learns until every lease is committed, by whomever. It counts what
-/// it sends and what is acknowledged.
+/// What a worker process does: pushes for leases until every lease is committed, by any worker. It
+/// counts pushes sent and acknowledged.
 pub(crate) fn learn(session: &Session, table: &Table<i64>, leases: u64, counting: &mut Counting) -> anyhow::Result<()> {
     let mut leases = session.leases("chaos", &LeasedInput::new(leases).shuffled(1).per_clock(MINIBATCHES_PER_CLOCK))?;
     let mut in_clock = 0;
@@ -57,9 +58,12 @@ pub(crate) fn learn(session: &Session, table: &Table<i64>, leases: u64, counting
     Ok(())
 }
 
-/// Examples that have not counted, and how often others have counted too often.
+/// Reads every example's row. Returns how many examples have not counted, and how many times too
+/// often the others have.
 pub(crate) fn account(table: &Table<i64>, leases: u64) -> anyhow::Result<(u64, u64)> {
-    let (mut lost, mut doubled, mut examples) = (0, 0, 0);
+    let mut lost = 0;
+    let mut doubled = 0;
+    let mut examples = 0;
     let all: Vec<u64> = (0..leases).flat_map(|lease| rows_of(table, lease).map(|(_, row)| row)).collect();
     for rows in all.chunks(10_000) {
         for count in table.pull(&table.keys(rows))?.wait()?.values() {
@@ -68,6 +72,6 @@ pub(crate) fn account(table: &Table<i64>, leases: u64) -> anyhow::Result<(u64, u
             examples += 1;
         }
     }
-    ensure!(examples == leases * MINIBATCHES, "{examples} examples were read of {}", leases * MINIBATCHES);
+    ensure!(examples == leases * MINIBATCHES, "read {examples} examples instead of {}", leases * MINIBATCHES);
     Ok((lost, doubled))
 }

@@ -1,9 +1,9 @@
-//! A network of hosts that can be cut off, where this machine lets us make one: network namespaces,
-//! each joined to a bridge by a cable of its own.
+//! A network of hosts that can be cut off: network namespaces, each joined to a bridge by a cable
+//! of its own. Making one takes the right to administer networks.
 //!
-//! The bridge is in a namespace, too, and the benchmark does its work there: nothing of the
-//! machine's own network is touched. The process that made the network removes it when the work is
-//! done, however that ended, with every process that is left in it.
+//! The bridge is in a namespace, too, and the benchmark runs there, so the machine's own network is
+//! not touched. The process that made the network removes it when the benchmark ends, even after a
+//! failure, and ends every process that is left in it.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,11 +12,12 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use launch::{Namespace, NamespaceError, OutputTarget, Signal, SignalFlag, Start};
 
-/// So many hosts that everybody has one, with some to spare for those who come before others have
-/// gone.
+/// How many hosts there are: one for each server and worker, and spares for processes that start
+/// before those they replace have ended.
 const HOSTS: usize = super::cluster::SERVERS + super::cluster::WORKERS + 3;
-/// Where the bridge is.
+/// The address of the bridge.
 pub(crate) const HUB_ADDRESS: &str = "10.77.0.1";
+/// How often the process that made the network checks whether the benchmark has ended.
 const LOOK: Duration = Duration::from_millis(20);
 
 fn hub(name: &str) -> String {
@@ -27,16 +28,16 @@ fn host(name: &str, number: usize) -> String {
     format!("{name}-{number}")
 }
 
-/// The network, for the process that makes it.
+/// The network, as the process that makes it holds it. Dropping it removes the network.
 pub(crate) struct Made {
     name: String,
-    /// Dropped before the hub, and the cables with them.
+    /// Dropped before the hub, and their cables with them.
     _hosts: Vec<Namespace>,
     hub: Namespace,
 }
 
 impl Made {
-    /// Makes it. Fails where this machine does not allow that.
+    /// Makes the network. Fails where this process may not make network namespaces.
     pub(crate) fn make() -> Result<Self, NamespaceError> {
         let name = format!("slackwater-chaos-{}", std::process::id());
         let hub = Namespace::make(&hub(&name))?;
@@ -55,8 +56,8 @@ impl Made {
         Ok(Self { name, _hosts: hosts, hub })
     }
 
-    /// Runs this program once more, with the same arguments, where the bridge is. A signal that
-    /// would end this process ends that one first.
+    /// Runs this program again in the bridge's namespace, with the same arguments. A signal that
+    /// would end this process ends the other one first.
     pub(crate) fn run_inside(&self) -> anyhow::Result<()> {
         let signals = SignalFlag::listen(&[Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT])?;
         let program = std::env::current_exe().context("cannot find this program's own file")?;
@@ -68,7 +69,7 @@ impl Made {
             .spawn()?;
         loop {
             if let Some(status) = process.try_wait()? {
-                ensure!(status.success(), "it ended with {status}");
+                ensure!(status.success(), "the benchmark failed in its network: {status}");
                 return Ok(());
             }
             match signals.take() {
@@ -82,7 +83,7 @@ impl Made {
     }
 }
 
-/// The network, for the processes that work in it.
+/// The network, as the benchmark inside it sees it.
 #[derive(Clone)]
 pub(crate) struct Network {
     name: String,
@@ -90,20 +91,21 @@ pub(crate) struct Network {
 }
 
 impl Network {
-    /// The one of that name, where all hosts are free.
+    /// The network `name`, with all hosts free.
     pub(crate) fn of(name: &str) -> Self {
         Self { name: name.to_owned(), free: Arc::new(Mutex::new((0..HOSTS).collect())) }
     }
 
-    /// A host for one process.
+    /// Takes a free host, for one process.
     pub(crate) fn host(&self) -> anyhow::Result<Host> {
-        let number = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop().context("no host is free")?;
+        let number =
+            self.free.lock().unwrap_or_else(PoisonError::into_inner).pop().context("no host of the network is free")?;
         let namespace = Namespace::existing(&host(&self.name, number));
         Ok(Host { network: self.clone(), namespace, number, cut: false })
     }
 }
 
-/// One process's place. Free again when it is dropped, and joined.
+/// The host of one process. Dropping it joins it again and frees it.
 pub(crate) struct Host {
     network: Network,
     namespace: Namespace,
@@ -112,7 +114,7 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// A process that runs there.
+    /// A process to start on this host.
     pub(crate) fn start(&self, name: &str, program: &Path) -> Start {
         self.namespace.start(name, program)
     }
@@ -121,14 +123,14 @@ impl Host {
         (Namespace::existing(&hub(&self.network.name)), format!("port{}", self.number))
     }
 
-    /// Takes its cable away.
+    /// Cuts the host off the network.
     pub(crate) fn cut(&mut self) -> anyhow::Result<()> {
         self.cut = true;
         let (hub, port) = self.hub();
         Ok(hub.set_down(&port)?)
     }
 
-    /// Joins it again.
+    /// Joins the host to the network again.
     pub(crate) fn join(&mut self) -> anyhow::Result<()> {
         self.cut = false;
         let (hub, port) = self.hub();

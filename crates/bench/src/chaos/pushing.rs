@@ -1,6 +1,7 @@
-//! Workers that push, and are killed and stopped on the way: each counts what it sends and what is
-//! acknowledged in a file of its own, which outlives it, and adds one to rows that nobody else
-//! touches.
+//! The pushing part of `bench chaos`: workers that push while faults are injected.
+//!
+//! Each worker adds one to rows that no other worker writes. It counts pushes sent and acknowledged
+//! in a file of its own, which outlives it, so that every push can be accounted for in the end.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -23,19 +24,22 @@ use types::SplitMix64;
 /// The settings of the hidden worker process.
 #[derive(clap::Args)]
 pub struct ChaosWorker {
+    /// The address of the coordinator.
     #[arg(long = "coordinator")]
     coordinator_address: String,
+    /// The failure timeout, in seconds.
     #[arg(long)]
     failure_timeout: u64,
-    #[arg(long, default_value = "shared-memory", value_parser = |word: &str| parse_same_host(word).ok_or("no such way"))]
+    /// How processes of one host talk.
+    #[arg(long, default_value = "shared-memory", value_parser = |word: &str| parse_same_host(word).ok_or("not shared-memory or tcp"))]
     same_host: SameHost,
-    /// Which rows are its own.
+    /// The number of this worker, which says which rows it writes.
     #[arg(long)]
     index: u64,
-    /// Where it counts, and where it looks whether it should stop.
+    /// The folder for its counts; files `stop` and `leave` in it tell the worker to do so.
     #[arg(long)]
     folder: PathBuf,
-    /// How many leases there are to learn from, where it learns.
+    /// Push for this many data leases, instead of pushing until told to stop.
     #[arg(long)]
     leases: Option<u64>,
 }
@@ -45,8 +49,7 @@ fn counts(session: &Session) -> anyhow::Result<Table<i64>> {
     Ok(session.table::<i64>(spec)?)
 }
 
-/// A worker's rows: one in each shard, so that whoever is lost, every push waits for others to take
-/// over.
+/// A worker's rows: one in each shard. So every push waits for the failover of any lost server.
 fn rows_of(table: &Table<i64>, index: u64) -> Vec<u64> {
     (0..SHARDS).map(|shard| row_in(table, shard, index)).collect()
 }
@@ -55,7 +58,8 @@ fn count_file(folder: &Path, index: u64) -> PathBuf {
     folder.join(format!("worker-{index}"))
 }
 
-/// What a worker process does: pushes until it is told to stop, and leaves when it is told to.
+/// What a worker process does: pushes until it is told to stop, then waits until it is told to
+/// leave.
 pub(crate) fn work(options: &ChaosWorker) -> anyhow::Result<()> {
     let ChaosWorker { coordinator_address, failure_timeout, same_host, index, folder, leases } = options;
     let mut counting = Counting::begin(&count_file(folder, *index))?;
@@ -72,7 +76,7 @@ pub(crate) fn work(options: &ChaosWorker) -> anyhow::Result<()> {
         None => push_on(&session, &table, *index, folder, &mut counting)?,
     }
     counting.stopped()?;
-    // Others may still read, and a read waits for the clocks of everybody who is there.
+    // Other nodes may still read, and a read waits for the clocks of all workers of the run.
     while !folder.join("leave").exists() {
         session.clock()?;
         std::thread::sleep(Duration::from_millis(5));
@@ -95,7 +99,10 @@ fn push_on(
         session.clock()?;
         if push % 8 == 0 {
             let rows = table.pull(&keys)?.wait()?;
-            ensure!(rows.values().iter().all(|count| *count == push as i64), "own pushes are missing: {rows:?}");
+            ensure!(
+                rows.values().iter().all(|count| *count == push as i64),
+                "a read does not hold all {push} pushes of its own worker: {rows:?}"
+            );
         }
         if push % 16 == 0 && folder.join("stop").exists() {
             return Ok(());
@@ -103,10 +110,11 @@ fn push_on(
     }
 }
 
+/// A worker that has been started.
 struct Worker {
     index: u64,
     process: HostedProcess,
-    /// Or stopped for so long that the run went on without it.
+    /// Whether it was killed, or silenced for so long that the run went on without it.
     killed: bool,
 }
 
@@ -116,9 +124,11 @@ pub(crate) struct Pushing {
     crew: Crew,
 }
 
-/// Its workers, those that were killed among them.
+/// The workers of a run, including killed ones.
 struct Crew {
+    /// How many data leases there are to push for; none if workers push until told to stop.
     leases: Option<u64>,
+    /// Holds the count files.
     scratch: Scratch,
     workers: Vec<Worker>,
 }
@@ -138,9 +148,8 @@ impl Crew {
         Counts::read(&count_file(&self.scratch.path(""), worker.index))
     }
 
-    /// Waits until every worker that lives has seen so many pushes acknowledged that it has sent
-    /// from now on, and until somebody has seen one acknowledged in each of these shards. Returns
-    /// how long that took since `begin`.
+    /// Waits until every living worker has sent `pushes` more pushes that were acknowledged, and
+    /// until a new push was acknowledged in each of `shards`. Returns the seconds since `begin`.
     fn go_on(&mut self, cluster: &mut Cluster, begin: Instant, pushes: u64, shards: &[usize]) -> anyhow::Result<f64> {
         let living = self.workers.iter().filter(|worker| !worker.killed);
         let before: Vec<(u64, Counts)> = living.map(|worker| (worker.index, self.counted(worker))).collect();
@@ -148,38 +157,39 @@ impl Crew {
             let now: Vec<Counts> =
                 before.iter().map(|(index, _)| self.counted(&self.workers[*index as usize])).collect();
             let both = || before.iter().map(|(_, before)| before).zip(&now);
-            let everybody = both().all(|(before, now)| now.acknowledged >= before.sent + pushes);
+            let every_worker = both().all(|(before, now)| now.acknowledged >= before.sent + pushes);
             let in_shard = |shard: usize| both().any(|(before, now)| now.shards[shard][1] > before.shards[shard][0]);
-            if everybody && shards.iter().all(|shard| in_shard(*shard)) {
+            if every_worker && shards.iter().all(|shard| in_shard(*shard)) {
                 return Ok(begin.elapsed().as_secs_f64());
             }
             for worker in self.workers.iter_mut().filter(|worker| !worker.killed) {
                 if let Some(status) = worker.process.try_wait()? {
-                    bail!("worker process {} ended, which nobody killed: {status}", worker.index);
+                    bail!("worker process {} ended although the benchmark did not kill it: {status}", worker.index);
                 }
             }
             cluster.check()?;
-            ensure!(begin.elapsed() < LIMIT, "nothing was acknowledged for {} s", LIMIT.as_secs());
+            ensure!(begin.elapsed() < LIMIT, "workers do not go on {} s after a fault", LIMIT.as_secs());
             std::thread::sleep(Duration::from_millis(1));
         }
     }
 
-    /// A new worker comes, and pushes.
+    /// Starts another worker and waits until it pushes.
     fn welcome(&mut self, cluster: &mut Cluster) -> anyhow::Result<()> {
         self.start_worker(cluster)?;
         self.go_on(cluster, Instant::now(), 1, &[]).map(drop)
     }
 
-    /// So many pushes that nobody makes them while it is waiting for a worker that is silent:
-    /// without leases every eighth push reads, no more than four clocks ahead of it, and with them
-    /// every one does, and eight are a clock.
+    /// More pushes than a worker can make while a silent worker is still a member of the run.
+    ///
+    /// Reads stop workers at four clocks ahead of the silent one. Without leases a clock is one
+    /// push, and every eighth push reads; with leases a clock is eight pushes, and each reads.
     fn far(&self) -> u64 {
         if self.leases.is_some() { 48 } else { 24 }
     }
 }
 
 impl Pushing {
-    /// Starts it, and waits until everybody pushes.
+    /// Starts the run, and waits until every worker pushes.
     pub(crate) fn start(failure_timeout: u64, leases: Option<u64>, network: Option<Network>) -> anyhow::Result<Self> {
         let mut cluster = Cluster::start(failure_timeout, network)?;
         let mut crew = Crew { leases, scratch: Scratch::new()?, workers: Vec::new() };
@@ -188,13 +198,13 @@ impl Pushing {
         Ok(Self { cluster, crew })
     }
 
-    /// Pushes that were acknowledged, to whomever.
+    /// Acknowledged pushes, over all workers.
     pub(crate) fn acknowledged(&self) -> u64 {
         self.crew.workers.iter().map(|worker| self.crew.counted(worker).acknowledged).sum()
     }
 
-    /// Something goes wrong. Returns how long it takes until every worker goes on, in the shards
-    /// that it befell.
+    /// Injects a fault into a random server or worker. Returns how many seconds it takes until
+    /// every worker goes on, in the shards that the fault hit.
     pub(crate) fn suffer(&mut self, fault: Fault, random: &mut SplitMix64) -> anyhow::Result<f64> {
         let Self { cluster, crew } = self;
         let (role, silence) = match fault {
@@ -226,19 +236,20 @@ impl Pushing {
         Ok(seconds)
     }
 
-    /// Those who learn stop when there is nothing left to learn from.
+    /// How long workers may take to stop. Workers with leases stop when all leases are committed.
     fn longest_to_stop(&self) -> Duration {
         LIMIT + Duration::from_millis(self.crew.leases.unwrap_or(0) * 50)
     }
 
-    /// Reads every row: pushes that are missing, and pushes that are there more than once.
+    /// Stops the workers and reads every row. Returns how many pushes are missing, and how many are
+    /// there more often than sent.
     pub(crate) fn account(&mut self) -> anyhow::Result<(u64, u64)> {
         let longest = self.longest_to_stop();
         let Self { cluster, crew } = self;
         File::create(crew.scratch.path("stop"))?;
         let begin = Instant::now();
         while !crew.workers.iter().all(|worker| worker.killed || crew.counted(worker).stopped) {
-            ensure!(begin.elapsed() < longest, "workers do not stop");
+            ensure!(begin.elapsed() < longest, "workers do not stop within {} s", longest.as_secs());
             std::thread::sleep(LOOK);
         }
         let session = Session::connect(&cluster.connect())?;

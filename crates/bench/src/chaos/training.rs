@@ -1,5 +1,5 @@
-//! A training that is disturbed: it must learn from every row of every epoch once, and come to the
-//! same loss as without.
+//! The training part of `bench chaos`: logistic regression while faults are injected. It must learn
+//! from every row of every epoch once, and reach the same loss as a training without faults.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -16,22 +16,22 @@ use super::network::Network;
 use crate::learning::Scratch;
 use types::SplitMix64;
 
-/// How far the losses of two trainings may be apart: steps meet in another order each time.
+/// How far the log-losses of two trainings may differ: the order of steps varies between runs.
 const APART: f64 = 0.002;
-/// Epochs for each second that things go wrong, so that it lasts about as long with faults.
+/// Epochs for each second of `--seconds`, so that a training with faults lasts about that long.
 const EPOCHS_A_SECOND: u64 = 8;
 
-/// What is learnt, again and again.
+/// The settings and data of the trainings.
 pub(crate) struct Training {
     scratch: Scratch,
     failure_timeout: u64,
     network: Option<Network>,
     epochs: u64,
-    /// Of an epoch.
+    /// Rows of one epoch.
     rows: u64,
 }
 
-/// What a training came to.
+/// The result of a training.
 pub(crate) struct Trained {
     pub(crate) log_loss: f64,
     pub(crate) rows: u64,
@@ -42,16 +42,19 @@ pub(crate) struct Trained {
 /// The workers of one training.
 struct Crew<'a> {
     training: &'a Training,
-    /// Which training it is, for the names of its files.
+    /// The name of the training, in the names of its files.
     run: &'a str,
+    /// How many workers were started. The next one gets this number.
     started: u64,
+    /// The workers that were not killed: number and process.
     workers: Vec<(u64, HostedProcess)>,
-    /// Those that have ended well: the training is over.
+    /// Workers that have ended with success. With the first of them, the training is over.
     ended: Vec<u64>,
 }
 
 impl Training {
-    /// Learns from this file, which is unpacked first: compressed, it could not be shared.
+    /// Prepares trainings on the file `data`. It is decompressed, because workers cannot share a
+    /// compressed file in ranges.
     pub(crate) fn new(
         data: &Path,
         seconds: u64,
@@ -60,17 +63,17 @@ impl Training {
     ) -> anyhow::Result<Self> {
         let text = data::read_text(data)?;
         let scratch = Scratch::new()?;
-        std::fs::write(scratch.path("rows.libsvm"), &text).context("cannot write the rows to learn from")?;
+        std::fs::write(scratch.path("rows.libsvm"), &text).context("cannot write the rows of the training")?;
         let rows = text.lines().filter(|line| !line.trim().is_empty()).count() as u64;
         Ok(Self { scratch, failure_timeout, network, epochs: (seconds * EPOCHS_A_SECOND).max(4), rows })
     }
 
-    /// Rows to learn from, each as often as there are epochs.
+    /// Rows of all epochs.
     pub(crate) fn rows(&self) -> u64 {
         self.rows * self.epochs
     }
 
-    /// Trains, while things go wrong if there is something to draw them from.
+    /// Trains once; faults are injected if there is a `random` to draw them from.
     pub(crate) fn run(&self, mut random: Option<&mut SplitMix64>) -> anyhow::Result<Trained> {
         let mut cluster = Cluster::start(self.failure_timeout, self.network.clone())?;
         let run = if random.is_some() { "disturbed" } else { "undisturbed" };
@@ -81,10 +84,11 @@ impl Training {
         let begin = Instant::now();
         while !crew.is_over()? {
             cluster.check()?;
-            ensure!(begin.elapsed() < 10 * LIMIT, "the training does not come to an end");
+            ensure!(begin.elapsed() < 10 * LIMIT, "the training does not end within {} s", 10 * LIMIT.as_secs());
             match &mut random {
                 Some(random) => {
-                    let (fault, begin) = (Fault::draw(random, cluster.can_cut()), Instant::now());
+                    let fault = Fault::draw(random, cluster.can_cut());
+                    let begin = Instant::now();
                     crew.suffer(fault, &mut cluster, random)?;
                     faults.add(fault, begin.elapsed().as_secs_f64());
                     crew.wait(Duration::from_millis(200 + random.below(500)))?;
@@ -93,19 +97,25 @@ impl Training {
             }
         }
         let report = crew.report()?;
-        let number = |value: &Value| value.as_f64().context("a training without figures");
-        let (log_loss, seconds) = (number(&report["train"]["log_loss"])?, number(&report["seconds"])?);
+        let number = |value: &Value| value.as_f64().context("the training's report lacks a figure");
+        let log_loss = number(&report["train"]["log_loss"])?;
+        let seconds = number(&report["seconds"])?;
         Ok(Trained { log_loss, rows: number(&report["rows"])? as u64, seconds, faults })
     }
 
-    /// Fails if one has not come to the end that the other has come to.
+    /// Fails unless both trainings learnt from all rows and their log-losses agree.
     pub(crate) fn compare(&self, with: &Trained, without: &Trained) -> anyhow::Result<()> {
         for (trained, how) in [(with, "with"), (without, "without")] {
-            let (rows, expected) = (trained.rows, self.rows());
-            ensure!(rows == expected, "{rows} rows were learnt from {how} faults, and there are {expected}");
+            let rows = trained.rows;
+            let expected = self.rows();
+            ensure!(rows == expected, "the training {how} faults learnt from {rows} rows instead of {expected}");
         }
-        let (one, other) = (with.log_loss, without.log_loss);
-        ensure!((one - other).abs() < APART, "the log-loss is {one} with faults, and {other} without");
+        let one = with.log_loss;
+        let other = without.log_loss;
+        ensure!(
+            (one - other).abs() < APART,
+            "the log-loss is {one} with faults and {other} without: more than {APART} apart"
+        );
         Ok(())
     }
 }
@@ -121,28 +131,29 @@ impl Crew<'_> {
         program.extend([format!("--data={rows}").into(), format!("--epochs={}", self.training.epochs).into()]);
         let worker = self.started;
         self.started += 1;
-        let (printed, said) = (File::create(self.file(worker, "json"))?, File::create(self.file(worker, "log"))?);
+        let printed = File::create(self.file(worker, "json"))?;
+        let log = File::create(self.file(worker, "log"))?;
         let process = cluster.start_worker(program, |start| {
-            start.env("SLACKWATER_LOG", "info").stdout(OutputTarget::File(printed)).stderr(OutputTarget::File(said))
+            start.env("SLACKWATER_LOG", "info").stdout(OutputTarget::File(printed)).stderr(OutputTarget::File(log))
         })?;
         self.workers.push((worker, process));
         Ok(())
     }
 
-    /// Waits until everybody works: nothing is done without before a run has begun.
+    /// Waits until every worker works. Before a run has begun, it does not survive a fault.
     fn begin(&mut self) -> anyhow::Result<()> {
         let begin = Instant::now();
         let works = |log: std::path::PathBuf| std::fs::read_to_string(log).is_ok_and(|said| said.contains("working"));
         while !(0..self.started).all(|worker| works(self.file(worker, "log"))) {
-            ensure!(begin.elapsed() < LIMIT, "the training does not begin");
+            ensure!(begin.elapsed() < LIMIT, "the training does not begin within {} s", LIMIT.as_secs());
             self.is_over()?;
             std::thread::sleep(LOOK);
         }
         Ok(())
     }
 
-    /// Whether a worker has ended well. Fails if one has ended otherwise that nobody killed, unless
-    /// it came when it was over.
+    /// Whether a worker has ended with success, so that the training is over. Fails if a worker
+    /// failed that was not killed, unless it joined when the training was over.
     fn is_over(&mut self) -> anyhow::Result<bool> {
         let mut failed = None;
         for (worker, process) in &mut self.workers {
@@ -154,12 +165,12 @@ impl Crew<'_> {
         }
         match failed {
             Some((worker, status)) if self.ended.is_empty() => {
-                let said = std::fs::read_to_string(self.file(worker, "log")).unwrap_or_default();
-                // Whoever is turned away because it is over is so before the others have ended.
-                if said.contains("the run is over") {
+                let log = std::fs::read_to_string(self.file(worker, "log")).unwrap_or_default();
+                // A run that is over refuses a new worker before the others have ended.
+                if log.contains("the run is over") {
                     return Ok(false);
                 }
-                bail!("worker process {worker} ended, which nobody killed: {status}\n{said}")
+                bail!("worker process {worker} ended although the benchmark did not kill it: {status}\n{log}")
             }
             _ => Ok(!self.ended.is_empty()),
         }
@@ -196,11 +207,11 @@ impl Crew<'_> {
         }
     }
 
-    /// What was printed, when all have ended.
+    /// Waits until all workers have ended, and returns the report that one of them printed.
     fn report(&mut self) -> anyhow::Result<Value> {
         let begin = Instant::now();
         while self.workers.iter_mut().any(|(_, process)| process.try_wait().is_ok_and(|status| status.is_none())) {
-            // One that was started when it was over looks for it in vain.
+            // A worker that was started when the training was over never finds the run.
             if begin.elapsed() > Duration::from_secs(self.training.failure_timeout) + Duration::from_secs(5) {
                 break;
             }
@@ -212,6 +223,6 @@ impl Crew<'_> {
                 return Ok(report);
             }
         }
-        bail!("no worker has printed what the training came to")
+        bail!("no worker has printed a report of the training")
     }
 }

@@ -1,5 +1,7 @@
-//! How long it takes when a server comes or dies, and how much moves: real processes, two replicas
-//! of everything, and one worker here that pushes to rows of every server all the time.
+//! How long a run needs when a server joins or is lost, and how many replicas move.
+//!
+//! Servers are real processes with two replicas of each shard. One worker, in this process, pushes
+//! to rows of every server all the time.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,25 +14,26 @@ use slackwater::{Connect, Session, TableSpec};
 
 use super::measure::Report;
 
-/// Whatever is awaited here takes a tenth of this at most.
+/// How long the benchmark waits for anything before it fails: ten times what it should take.
 const LIMIT: Duration = Duration::from_secs(120);
 const FAILURE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Rows that are filled in one push.
+/// Rows of one push when the table is filled.
 const FILL: u64 = 100_000;
-/// Rows that are pushed to all the time, spread over everything.
+/// Rows that the worker pushes to all the time, spread over all shards.
 const PROBES: u64 = 1000;
 
 fn start(planned: &PlannedProcess) -> anyhow::Result<Process> {
     Ok(Start::this_program(&planned.name)?.args(&planned.arguments).spawn()?)
 }
 
-/// Which server holds which shard.
+/// Every replica, as (shard, server).
 fn held(status: &Status) -> BTreeSet<(usize, u32)> {
     let chains = status.plan.chains.iter().enumerate();
     chains.flat_map(|(shard, chain)| chain.replicas.iter().map(move |server| (shard, *server))).collect()
 }
 
-/// Waits until `is_there` in a plan that everybody goes by, with every replica whole.
+/// Waits for a plan that all servers have adopted, with two whole replicas of each shard, for which
+/// `is_there` holds.
 fn wait_until(connect: &Connect, is_there: impl Fn(&Status) -> bool) -> anyhow::Result<Status> {
     let begin = Instant::now();
     loop {
@@ -39,13 +42,13 @@ fn wait_until(connect: &Connect, is_there: impl Fn(&Status) -> bool) -> anyhow::
         if is_whole && now.adopting.is_empty() && is_there(&now) {
             return Ok(now);
         }
-        ensure!(begin.elapsed() < LIMIT, "replicas are not whole after {} s", LIMIT.as_secs());
+        ensure!(begin.elapsed() < LIMIT, "shards lack replicas after {} s", LIMIT.as_secs());
         std::thread::sleep(Duration::from_millis(10));
     }
 }
 
-/// Measures a run of so many servers, with a table of so many rows, and reports what it finds under
-/// `name`.
+/// Measures a run of `servers` servers, with a table of `rows` rows. Reports figures whose names
+/// begin with `name`.
 pub(crate) fn run(servers: u32, rows: u64, name: &str, report: &mut Report) -> anyhow::Result<()> {
     let coordinator_address = slackwater::cluster::free_address()?.to_string();
     let plan = RunPlan {
@@ -64,8 +67,10 @@ pub(crate) fn run(servers: u32, rows: u64, name: &str, report: &mut Report) -> a
         table.push(&table.keys(&keys), vec![1.0; keys.len() * 4])?.wait()?;
     }
     let probes: Vec<u64> = (0..rows).step_by((rows / PROBES).max(1) as usize).collect();
-    let (probes, values) = (table.keys(&probes), vec![1.0; probes.len() * 4]);
-    let (acknowledged, over) = (AtomicU64::new(0), AtomicBool::new(false));
+    let values = vec![1.0; probes.len() * 4];
+    let probes = table.keys(&probes);
+    let acknowledged = AtomicU64::new(0);
+    let over = AtomicBool::new(false);
     let push_on = || -> anyhow::Result<()> {
         while !over.load(Ordering::Relaxed) {
             table.push(&probes, &values)?.wait()?;
@@ -85,9 +90,13 @@ pub(crate) fn run(servers: u32, rows: u64, name: &str, report: &mut Report) -> a
         let begin = Instant::now();
         drop(processes.swap_remove(0));
         let died = acknowledged.load(Ordering::Relaxed);
-        // One may have been under way past the dead server already.
+        // The next acknowledgement may be of a push that the lost server had already handled.
         while acknowledged.load(Ordering::Relaxed) < died + 2 {
-            ensure!(begin.elapsed() < LIMIT, "nothing was acknowledged for {} s", LIMIT.as_secs());
+            ensure!(
+                begin.elapsed() < LIMIT,
+                "no push was acknowledged within {} s after a server was lost",
+                LIMIT.as_secs()
+            );
             std::thread::sleep(Duration::from_millis(1));
         }
         report.number(&format!("{name}_failover_s"), begin.elapsed().as_secs_f64());
@@ -99,7 +108,7 @@ pub(crate) fn run(servers: u32, rows: u64, name: &str, report: &mut Report) -> a
         let pushes = scope.spawn(push_on);
         let changed = change();
         over.store(true, Ordering::Relaxed);
-        pushes.join().map_err(|_| anyhow::anyhow!("the worker fell over"))?.and(changed)
+        pushes.join().map_err(|_| anyhow::anyhow!("the worker panicked"))?.and(changed)
     })?;
     Ok(session.close()?)
 }

@@ -1,9 +1,9 @@
-//! What a checkpoint of many bytes every few seconds costs those who push meanwhile.
+//! What large, frequent checkpoints cost a worker that pushes meanwhile.
 //!
-//! One worker pushes all rows of a dense table again and again, range by range, a clock each, over
-//! TCP to two servers; every other time the servers also keep checkpoints, in a folder of their
-//! own. It is measured from when one is there until three more are due, so that three of them lie
-//! in between, whole or in two parts.
+//! One worker pushes all rows of a dense table over TCP to two servers again and again, range by
+//! range, a clock each. Measurements without and with checkpoints take turns. A measurement begins
+//! when a checkpoint has been published and lasts three periods. So it spans the time of three
+//! checkpoints; one of them may lie partly at the begin and partly at the end.
 
 use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
@@ -16,22 +16,23 @@ use super::ClusterBench;
 use super::measure::{Columns, Report};
 use crate::learning::Scratch;
 
+/// Numbers of a row.
 const COLUMNS: u64 = 1024;
-/// Rows of one push: 4 MB of values.
+/// Rows of one push: 4 MiB of values.
 const ROWS: u64 = 1024;
 
-/// How many checkpoints are due while it is measured.
+/// How many checkpoints are due during one measurement.
 const PERIODS: u32 = 3;
 
 /// What one measurement found.
 struct Found {
-    /// Bytes of values acknowledged a second.
+    /// Bytes of values acknowledged per second.
     goodput: f64,
-    /// The longest time without an acknowledgement.
+    /// The longest time between acknowledgements, in seconds.
     longest_pause: f64,
-    /// Those that were published meanwhile.
+    /// Checkpoints published during the measurement.
     checkpoints: usize,
-    /// What the last checkpoint takes.
+    /// Bytes of the largest checkpoint.
     bytes: u64,
 }
 
@@ -55,7 +56,7 @@ fn measure(options: &ClusterBench, keeps: bool) -> anyhow::Result<Found> {
         ..Serve::new(connect.clone())
     };
     let servers = std::thread::spawn(move || serve.run());
-    // Half of what is kept is the updater's.
+    // Half of the row state is the updater's.
     let rows = (u64::from(options.checkpoint_megabytes) * 1_000_000 / 2 / 4 / COLUMNS).div_ceil(ROWS) * ROWS;
     let session = Session::connect(&connect)?;
     let table = session.table::<f32>(
@@ -72,12 +73,15 @@ fn measure(options: &ClusterBench, keeps: bool) -> anyhow::Result<Found> {
         if is_warm {
             break;
         }
-        ensure!(warm.elapsed() < every * 20, "no checkpoint comes");
+        ensure!(warm.elapsed() < every * 20, "no checkpoint is published within 20 periods");
         table.push(&Keys::run(range), &values)?.wait()?;
         session.clock()?;
     }
     let made = if keeps { kept(&folder)?.0 } else { 0 };
-    let (begin, mut last, mut longest, mut pushes) = (Instant::now(), Instant::now(), Duration::ZERO, 0u64);
+    let begin = Instant::now();
+    let mut last = Instant::now();
+    let mut longest = Duration::ZERO;
+    let mut pushes = 0u64;
     let mut before = None;
     for range in ranges().cycle() {
         let next = table.push(&Keys::run(range), &values)?;
@@ -98,12 +102,12 @@ fn measure(options: &ClusterBench, keeps: bool) -> anyhow::Result<Found> {
     let made = if keeps { kept(&folder)?.0 - made } else { 0 };
     let goodput = (pushes * ROWS * COLUMNS * 4) as f64 / begin.elapsed().as_secs_f64();
     session.close()?;
-    servers.join().map_err(|_| anyhow::anyhow!("a server fell over"))?.context("the servers")?;
+    servers.join().map_err(|_| anyhow::anyhow!("a server panicked"))?.context("the servers failed")?;
     let bytes = if keeps { kept(&folder)?.1 } else { 0 };
     Ok(Found { goodput, longest_pause: longest.as_secs_f64(), checkpoints: made, bytes })
 }
 
-/// How many checkpoints there are in a folder, and what the largest takes.
+/// How many checkpoints are published in a folder, and the bytes of the largest.
 fn kept(folder: &std::path::Path) -> anyhow::Result<(usize, u64)> {
     let mut all = Vec::new();
     if !folder.exists() {
@@ -119,13 +123,15 @@ fn kept(folder: &std::path::Path) -> anyhow::Result<(usize, u64)> {
     Ok((all.len(), all.into_iter().max().unwrap_or(0)))
 }
 
+/// Measures and reports what checkpoints cost.
 pub(crate) fn run(options: &ClusterBench, report: &mut Report) -> anyhow::Result<()> {
     let mut columns = Columns::default();
     for _ in 0..options.rounds.min(3) {
-        let (without, with) = (measure(options, false)?, measure(options, true)?);
+        let without = measure(options, false)?;
+        let with = measure(options, true)?;
         let periods = PERIODS as usize;
-        // The last is due at the very end.
-        ensure!(with.checkpoints + 1 >= periods, "{} checkpoints were made, and {periods} were due", with.checkpoints);
+        // The last checkpoint is due at the very end of the measurement, so it may be missing.
+        ensure!(with.checkpoints + 1 >= periods, "{} checkpoints were made where {periods} were due", with.checkpoints);
         columns.put("checkpoints_made", with.checkpoints as f64);
         columns.put("checkpoint_megabytes", with.bytes as f64 / 1e6);
         columns.put("goodput_with_checkpoints_over_without", with.goodput / without.goodput);

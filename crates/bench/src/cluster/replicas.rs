@@ -1,8 +1,8 @@
-//! What it costs that everything is held twice, over TCP.
+//! What a second replica costs, over TCP.
 //!
-//! Two servers hold a dense table, each half of it once, or all of it with the other's half as a
-//! replica. Workers push all of its rows again and again, the same rows if there are several, with
-//! two pushes under way each. Servers and workers are threads of this process and talk over TCP.
+//! Two servers hold a dense table. With one replica, each holds half of the shards; with two, each
+//! holds all of them. Every worker pushes all rows again and again, with two pushes under way.
+//! Servers and workers are threads of this process and talk over TCP.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -18,9 +18,9 @@ const SERVERS: u32 = 2;
 
 /// What one measurement found.
 struct Found {
-    /// Bytes of values acknowledged a second, over all workers.
+    /// Bytes of values acknowledged per second, over all workers.
     goodput: f64,
-    /// Bytes that servers sent, to each other and as answers, for each byte that was pushed.
+    /// Bytes that servers sent, to each other and to workers, for each byte that workers pushed.
     sent_over_pushed: f64,
 }
 
@@ -41,7 +41,8 @@ fn measure(options: &ClusterBench, replicas: u32, workers: u32) -> anyhow::Resul
     let columns = 1024;
     let rows = u64::from(options.megabytes) * (1 << 20) / 4 / columns;
     let pushed = AtomicU64::new(0);
-    let (began, over) = (AtomicBool::new(false), AtomicBool::new(false));
+    let began = AtomicBool::new(false);
+    let over = AtomicBool::new(false);
     let work = || -> anyhow::Result<()> {
         let session = Session::connect(&connect)?;
         let table = session.table::<f32>(TableSpec::dense("rows", rows, columns as u32))?;
@@ -67,29 +68,32 @@ fn measure(options: &ClusterBench, replicas: u32, workers: u32) -> anyhow::Resul
         while !began.load(Ordering::Relaxed) && !threads.iter().any(std::thread::ScopedJoinHandle::is_finished) {
             std::thread::sleep(Duration::from_millis(1));
         }
-        let (begin, before) = (Instant::now(), pushed.load(Ordering::Relaxed));
+        let begin = Instant::now();
+        let before = pushed.load(Ordering::Relaxed);
         std::thread::sleep(Duration::from_millis(options.millis));
         let goodput = (pushed.load(Ordering::Relaxed) - before) as f64 / begin.elapsed().as_secs_f64();
         over.store(true, Ordering::Relaxed);
         for thread in threads {
-            thread.join().map_err(|_| anyhow::anyhow!("a worker fell over"))??;
+            thread.join().map_err(|_| anyhow::anyhow!("a worker panicked"))??;
         }
         anyhow::Ok(goodput)
     })?;
-    let reports = servers.join().map_err(|_| anyhow::anyhow!("a server fell over"))?.context("the servers")?;
+    let reports = servers.join().map_err(|_| anyhow::anyhow!("a server panicked"))?.context("the servers failed")?;
     let total = |count: fn(&slackwater::cluster::ServerReport) -> u64| reports.iter().map(count).sum::<u64>() as f64;
     let sent = total(|report| report.traffic.bytes_out);
-    // What came to servers and was not sent by one of them.
+    // What servers received from workers: all they received, less what they sent each other.
     let pushed = total(|report| report.traffic.bytes_in) - if replicas > 1 { sent } else { 0.0 };
     Ok(Found { goodput, sent_over_pushed: sent / pushed })
 }
 
-/// Rows go down the chain once for each replication batch they changed in, so never more often than
-/// they are pushed; a little metadata goes with them.
+/// The most chain bytes per pushed byte, with one worker. A replication batch has each changed row
+/// once, so rows go down the chain at most as often as they are pushed, with a little metadata.
 const MOST_CHAIN_BYTES: f64 = 1.05;
-/// Rows that four workers push to go down the chain once in most replication batches.
+/// The same with four workers that push the same rows: a replication batch mostly combines several
+/// pushes.
 const MOST_CHAIN_BYTES_OF_FOUR: f64 = 0.8;
 
+/// Measures and reports what a second replica costs.
 pub(crate) fn run(options: &ClusterBench, report: &mut Report) -> anyhow::Result<()> {
     let mut columns = Columns::default();
     for _ in 0..options.rounds {
@@ -97,10 +101,11 @@ pub(crate) fn run(options: &ClusterBench, report: &mut Report) -> anyhow::Result
             (1, ["one_worker_once_gbs", "one_worker_twice_gbs", "one_worker_ratio", "one_worker_chain_bytes"]),
             (4, ["four_workers_once_gbs", "four_workers_twice_gbs", "four_workers_ratio", "four_workers_chain_bytes"]),
         ] {
-            let (once, twice) = (measure(options, 1, workers)?, measure(options, 2, workers)?);
+            let once = measure(options, 1, workers)?;
+            let twice = measure(options, 2, workers)?;
             let chain = twice.sent_over_pushed;
             let most = if workers == 4 { MOST_CHAIN_BYTES_OF_FOUR } else { MOST_CHAIN_BYTES };
-            ensure!(chain <= most, "servers sent each other {chain:.2} bytes for each byte that was pushed");
+            ensure!(chain <= most, "servers sent each other {chain:.2} bytes for each pushed byte; the most is {most}");
             columns.put(names[0], once.goodput / 1e9);
             columns.put(names[1], twice.goodput / 1e9);
             columns.put(names[2], twice.goodput / once.goodput);

@@ -1,4 +1,4 @@
-//! One pipeline at work: what it encodes, and what it remembers.
+//! One codec pipeline under measurement: its input, its buffers, and its encoders with their state.
 
 use anyhow::{Context, ensure};
 use codec::{BatchRows, BytesDecoder, BytesEncoder, Meter, Pipeline, ValueCodec, ValueEncoder, ValueFormat, keys};
@@ -6,21 +6,21 @@ use slackwater::table::Position;
 
 use types::SplitMix64;
 
-/// As wide as a row of a first layer on 28 × 28 images: pixels and a bias.
+/// Numbers of a row: those of a first layer on 28 × 28 images, pixels and a bias.
 const WIDTH: usize = 785;
 
-/// What is encoded.
+/// What pipelines encode.
 pub(crate) struct Input {
-    /// Many small ones and few large, as gradients are.
+    /// Values like gradients: most are small, a few large.
     gradients: Vec<f32>,
     /// The same, but nine in ten are zero.
     mostly_zeros: Vec<f32>,
-    /// Spread over all there are.
+    /// Sorted keys, spread over the whole range.
     keys: Vec<u64>,
 }
 
 impl Input {
-    /// Whole rows of f32, so many MiB; and as many keys as there are values.
+    /// Makes `mib` MiB of f32, in whole rows, and as many keys as values.
     pub(crate) fn new(mib: usize) -> Self {
         let count = (mib << 20) / 4 / WIDTH * WIDTH;
         let mut random = SplitMix64::new(1);
@@ -33,19 +33,18 @@ impl Input {
     }
 }
 
-/// What all pipelines write to in turn.
+/// The buffers that all pipelines write to in turn.
 pub(crate) struct Output {
-    /// What travels.
+    /// The encoded payload.
     encoded: Vec<u8>,
-    /// Where a pipeline has codecs for values and for bytes: what is between them. Where it has the
-    /// latter alone: what is decoded.
+    /// The bytes between a value codec and a byte codec. With a byte codec alone: what it decodes.
     between: Vec<u8>,
     decoded: Vec<f32>,
     decoded_keys: Vec<u64>,
 }
 
 impl Output {
-    /// Room for what becomes of an input; filled, so that the pages are there.
+    /// Buffers large enough for `input`. They are written once, so that their pages are mapped.
     pub(crate) fn new(input: &Input) -> Self {
         let count = input.gradients.len();
         let room = |bytes| {
@@ -53,12 +52,13 @@ impl Output {
             room.clear();
             room
         };
-        let (encoded, between) = (room(8 * count), room(4 * count));
+        let encoded = room(8 * count);
+        let between = room(4 * count);
         Self { encoded, between, decoded: vec![1.0; count], decoded_keys: vec![1; count] }
     }
 }
 
-/// A pipeline with what its codecs remember.
+/// A pipeline with the state of its codecs.
 pub(crate) struct Work {
     kind: Kind,
     bytes_in: usize,
@@ -79,7 +79,7 @@ struct Compression {
 }
 
 impl Work {
-    /// The pipeline of codecs whose names `+` joins.
+    /// The pipeline that `name` spells: names of codecs, joined by `+`.
     pub(crate) fn parse(name: &str, input: &Input) -> anyhow::Result<Self> {
         let pipeline = Pipeline::parse(name.split('+')).with_context(|| format!("'{name}' cannot be measured"))?;
         let count = input.gradients.len();
@@ -101,7 +101,7 @@ impl Work {
         Ok(Self { kind, bytes_in: count * if is_of_keys { 8 } else { 4 }, bytes_out: 0, error: None })
     }
 
-    /// Encodes everything once, and returns how many bytes that came to.
+    /// Encodes the whole input once, and returns the number of encoded bytes.
     pub(crate) fn encode(&mut self, input: &Input, output: &mut Output) -> usize {
         let (values, rows) = self.values(input);
         let Output { encoded, between, .. } = output;
@@ -118,7 +118,7 @@ impl Work {
         self.bytes_out
     }
 
-    /// Decodes what was encoded.
+    /// Decodes the last encoding.
     pub(crate) fn decode(&mut self, output: &mut Output) -> anyhow::Result<()> {
         let Output { encoded, between, decoded, decoded_keys } = output;
         match &mut self.kind {
@@ -133,15 +133,17 @@ impl Work {
         Ok(())
     }
 
-    /// Finds how far off the first decoding is: before another encoding adds to it what this one
-    /// has left out.
+    /// Measures the error of the first decoding. Later encodings also carry residuals of earlier
+    /// ones, so they cannot be compared with the input.
     pub(crate) fn compare(&mut self, input: &Input, output: &Output) -> anyhow::Result<()> {
         let (values, _) = self.values(input);
         let mut meter = Meter::default();
         match &self.kind {
-            Kind::Keys => ensure!(input.keys == output.decoded_keys, "keys are not decoded to what was encoded"),
+            Kind::Keys => {
+                ensure!(input.keys == output.decoded_keys, "decoded keys differ from those that were encoded")
+            }
             Kind::Bytes(_) => {
-                // Bytes of a vector need not lie where an f32 may.
+                // A vector of bytes need not be aligned for f32.
                 let decoded: Vec<f32> = output.between.chunks_exact(4).map(bytemuck::pod_read_unaligned).collect();
                 meter.compare(values, &decoded);
             }
@@ -151,7 +153,7 @@ impl Work {
         Ok(())
     }
 
-    /// ‖x − decoded‖ / ‖x‖; none of keys.
+    /// ‖x − decoded‖ / ‖x‖; none for keys.
     pub(crate) fn relative_error(&self) -> Option<f64> {
         self.error
     }
@@ -161,17 +163,18 @@ impl Work {
         self.bytes_in
     }
 
-    /// What they came to.
+    /// How many bytes the last encoding has.
     pub(crate) fn bytes_out(&self) -> usize {
         self.bytes_out
     }
 
-    /// How many keys are encoded, where keys are.
+    /// How many keys are encoded; none if the pipeline is of values.
     pub(crate) fn keys(&self) -> Option<usize> {
         matches!(self.kind, Kind::Keys).then_some(self.bytes_in / 8)
     }
 
-    /// What loses nothing but repeated bytes is given some; everything else is given gradients.
+    /// The values to encode: mostly zeros for codecs that only save repeated bytes or zeros, and
+    /// gradients for all others.
     fn values<'a>(&self, input: &'a Input) -> (&'a [f32], BatchRows<'static>) {
         let values = match &self.kind {
             Kind::Bytes(_) => &input.mostly_zeros,
