@@ -2,15 +2,15 @@
 //!
 //! [`Start`] starts one child as a [`Process`]. [`RunPlan`] lists the processes of a whole run, and
 //! a [`Supervisor`] starts them, forwards their output, replaces lost ones and ends them together.
-//! A [`Namespace`] is a network namespace to start processes in: another host, as far as the
-//! network is concerned.
+//! A [`Namespace`] is a network namespace to start processes in: to the network, it is another
+//! host.
 //!
 //! Invariants:
-//! - A process that was started here ends when its [`Process`] is dropped. It is ended by process
+//! - A process that was started here ends when its [`Process`] is dropped. It is killed by process
 //!   id.
-//! - On Linux it also ends when the launcher dies, however that dies.
-//! - A signal goes only to a process that has not been waited for: a process id that was used again
-//!   is never hit.
+//! - On Linux it also ends when the launcher ends, even if the launcher is killed.
+//! - A signal goes only to a process that has not been waited for. So it never hits another process
+//!   that got the same process id later.
 
 mod namespace;
 mod output;

@@ -1,5 +1,5 @@
-//! What becomes of the output of a process: a thread reads each pipe, so that the process never
-//! stalls on a full one.
+//! Where the output of a process goes. A thread reads each pipe, so the process never stalls because
+//! a pipe is full.
 
 use std::fmt;
 use std::fs::File;
@@ -8,12 +8,12 @@ use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-/// What is called with each line that a process writes, without its line feed.
+/// The function that is called with each line that a process writes, without its line feed.
 pub type LineHandler = Box<dyn FnMut(&[u8]) + Send>;
 
 /// Where the standard output or the standard error of a process goes.
 pub enum OutputTarget {
-    /// Where that of this process goes.
+    /// To the same place as the output of this process.
     Inherit,
     /// Nowhere.
     Discard,
@@ -21,7 +21,7 @@ pub enum OutputTarget {
     Capture,
     /// Into a file.
     File(File),
-    /// To a function that is called with each line, without its line feed, on a thread of its own.
+    /// To a function, which a separate thread calls with each line.
     Lines(LineHandler),
 }
 
@@ -38,7 +38,7 @@ impl fmt::Debug for OutputTarget {
 }
 
 impl OutputTarget {
-    /// What to give the process, and what then reads the pipe.
+    /// The process's end of the output, and where a reader puts what it reads from the pipe.
     pub(crate) fn split(self) -> (Stdio, Sink) {
         match self {
             Self::Inherit => (Stdio::inherit(), Sink::None),
@@ -50,7 +50,7 @@ impl OutputTarget {
     }
 }
 
-/// Where a reader puts what it reads.
+/// Where the thread that reads a pipe puts what it reads.
 pub(crate) enum Sink {
     None,
     Memory,
@@ -65,7 +65,7 @@ pub(crate) struct Reading {
 }
 
 impl Reading {
-    /// Reads `pipe` to its end, on a thread.
+    /// Starts a thread that reads `pipe` to its end.
     pub(crate) fn start(pipe: Option<impl Read + Send + 'static>, sink: Sink) -> Self {
         let captured = Arc::new(Mutex::new(Vec::new()));
         let to = captured.clone();
@@ -82,10 +82,10 @@ impl Reading {
         self.captured.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Waits until everything was read: until nobody has the other end of the pipe any more.
+    /// Waits until the pipe has been read to its end: until no process holds its other end.
     pub(crate) fn finish(&mut self) {
         if let Some(thread) = self.thread.take() {
-            // A reader panics only if its function does, and then there is nothing more to read.
+            // The thread panics only if the line handler does. Then the rest of the output is lost.
             thread.join().ok();
         }
     }
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_given_whole_and_the_last_needs_no_line_feed() {
+    fn line_handler_gets_whole_lines_even_without_a_last_line_feed() {
         for (written, expected) in [("", &[][..]), ("a\nb\n", &["a", "b"]), ("a\n\nno end", &["a", "", "no end"])] {
             let mut lines = Vec::new();
             each_line(written.as_bytes(), &mut |line| lines.push(String::from_utf8(line.to_vec()).unwrap()));

@@ -1,15 +1,15 @@
-//! The processes of a run, each with its name and the arguments that the command `slackwater`
-//! takes.
+//! The processes of a run on this host: the name of each, and its arguments for the command
+//! `slackwater`.
 
 use std::ffi::OsString;
 use std::time::Duration;
 
 use net::SameHost;
 
-/// How processes of one host talk, as it is written on the command line.
+/// How processes of one host talk: the words for it on the command line.
 pub const SAME_HOST_WORDS: [&str; 2] = ["shared-memory", "tcp"];
 
-/// The one that a word of [`SAME_HOST_WORDS`] stands for.
+/// The setting that a word of [`SAME_HOST_WORDS`] stands for.
 pub fn parse_same_host(word: &str) -> Option<SameHost> {
     [SameHost::SharedMemory, SameHost::Tcp].into_iter().find(|same_host| same_host_word(*same_host) == word)
 }
@@ -26,14 +26,14 @@ fn same_host_word(same_host: SameHost) -> &'static str {
 pub enum ProcessKind {
     /// Coordinates and does nothing else.
     Coordinator,
-    /// Holds rows; the first coordinates, too, where no process does that alone.
+    /// Holds shards. The first server also coordinates, if the run has no separate coordinator.
     Server,
     /// Runs the program.
     Worker,
 }
 
 impl ProcessKind {
-    /// As it is called in messages.
+    /// The word for it in messages.
     pub fn word(self) -> &'static str {
         match self {
             Self::Coordinator => "coordinator",
@@ -46,45 +46,44 @@ impl ProcessKind {
 /// A process to be started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlannedProcess {
-    /// What it does.
+    /// What the process does.
     pub kind: ProcessKind,
-    /// What it is called in messages.
+    /// The process's name in messages.
     pub name: String,
     /// The arguments of the command `slackwater`.
     pub arguments: Vec<OsString>,
 }
 
-/// A run on this host: how many processes of each kind, and what they are told.
+/// A run on this host: how many processes of each kind, and their settings.
 #[derive(Clone, Debug)]
 pub struct RunPlan {
-    /// Where the coordinator listens.
+    /// The address at which the coordinator listens.
     pub coordinator_address: String,
     /// How many servers, each a process.
     pub servers: u32,
     /// How many workers, each a process.
     pub workers: u32,
-    /// How many servers hold each shard of every table, if the run survives the loss of processes.
-    /// A process of its own then coordinates: any server may be lost.
+    /// Replicas of each shard, in a run that survives the loss of processes; none in a static run.
+    /// With replicas, a separate process coordinates, so that any server may be lost.
     pub replicas: Option<u32>,
-    /// How long everybody waits for the others to join.
+    /// How long each process waits for the others to join.
     pub join_limit: Duration,
-    /// After how long a silent process counts as lost.
+    /// The silence after which a process counts as lost.
     pub failure_timeout: Duration,
     /// How the processes talk.
     pub same_host: SameHost,
-    /// More arguments of every process.
+    /// Additional arguments of every process.
     pub common: Vec<OsString>,
-    /// More arguments of the process that coordinates.
+    /// Additional arguments of the process that coordinates.
     pub coordinator: Vec<OsString>,
-    /// More arguments of every server.
+    /// Additional arguments of every server.
     pub server: Vec<OsString>,
     /// The program that workers run, and its arguments.
     pub program: Vec<OsString>,
 }
 
 impl RunPlan {
-    /// A run that does not survive the loss of a process, with the usual limits and nothing to run
-    /// yet.
+    /// A static run, with default limits and no program yet.
     pub fn new(coordinator_address: &str, servers: u32, workers: u32) -> Self {
         Self {
             coordinator_address: coordinator_address.to_owned(),
@@ -101,7 +100,7 @@ impl RunPlan {
         }
     }
 
-    /// Every process of the run, in the order to start them in.
+    /// Every process of the run, in starting order.
     pub fn processes(&self) -> Vec<PlannedProcess> {
         let coordinator = self.replicas.map(|_| self.coordinator());
         let servers = (0..self.servers).map(|place| self.server(Some(place)));
@@ -119,7 +118,7 @@ impl RunPlan {
         PlannedProcess { kind, name: kind.word().to_owned(), arguments }
     }
 
-    /// A server: the one of that place, or one that takes any place.
+    /// The server of a place, or, without `place`, one that takes any free place.
     pub fn server(&self, place: Option<u32>) -> PlannedProcess {
         let mut arguments = self.arguments("server", place);
         arguments.extend(self.server.iter().cloned());
@@ -129,7 +128,7 @@ impl RunPlan {
         PlannedProcess { kind: ProcessKind::Server, name: name(ProcessKind::Server, place), arguments }
     }
 
-    /// A worker: the one of that place, or one that takes any place.
+    /// The worker of a place, or, without `place`, one that takes any free place.
     pub fn worker(&self, place: Option<u32>) -> PlannedProcess {
         let mut arguments = self.arguments("worker", place);
         arguments.push("--".into());

@@ -1,4 +1,4 @@
-//! One process that was started here: its output, signals to it, and its end.
+//! One process that this program has started: its output, signals to it, and its end.
 
 use std::io;
 use std::process::{Child, ExitStatus};
@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::output::{Reading, Sink};
 
-/// How often a process that is waited for is looked at.
+/// How often [`Process::wait_for`] checks whether the process has ended.
 const LOOK: Duration = Duration::from_millis(5);
 
 /// Why a process cannot be started, waited for or signalled.
@@ -16,7 +16,7 @@ const LOOK: Duration = Duration::from_millis(5);
 #[non_exhaustive]
 pub enum ProcessError {
     /// The system does not say which file this program is.
-    #[error("cannot find this program's own file")]
+    #[error("cannot find this program's own file, to start it again")]
     ThisProgram {
         /// What the system says.
         source: io::Error,
@@ -24,9 +24,9 @@ pub enum ProcessError {
     /// The program cannot be started.
     #[error("cannot start {program} as {name}")]
     Start {
-        /// What the process would be called.
+        /// The name of the process in messages.
         name: String,
-        /// What it would run.
+        /// The program.
         program: String,
         /// What the system says.
         source: io::Error,
@@ -34,9 +34,9 @@ pub enum ProcessError {
     /// The system does not say whether the process has ended.
     #[error("cannot wait for {name} (process {id})")]
     Wait {
-        /// What the process is called.
+        /// The name of the process in messages.
         name: String,
-        /// Its process id.
+        /// The process id.
         id: u32,
         /// What the system says.
         source: io::Error,
@@ -51,7 +51,7 @@ pub enum ProcessError {
         /// What the system says.
         source: io::Error,
     },
-    /// This process cannot be told of its own signals.
+    /// The handler for signals to this process cannot be installed.
     #[error("cannot listen for signals")]
     Listen {
         /// What the system says.
@@ -59,7 +59,7 @@ pub enum ProcessError {
     },
 }
 
-/// A process that was started here. Dropping it kills the process if it is still there.
+/// A process that this program has started. Dropping it kills the process if it still runs.
 #[derive(Debug)]
 pub struct Process {
     name: String,
@@ -75,40 +75,40 @@ impl Process {
         Self { name, child, stdout, stderr }
     }
 
-    /// What it is called in messages.
+    /// The process's name in messages.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its process id.
+    /// The process id.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// What it has written to its standard output so far, if that is captured.
+    /// The process's standard output so far, if it is captured.
     pub fn stdout(&self) -> String {
         String::from_utf8_lossy(&self.stdout.captured()).into_owned()
     }
 
-    /// What it has written to its standard error so far, if that is captured.
+    /// The process's standard error so far, if it is captured.
     pub fn stderr(&self) -> String {
         String::from_utf8_lossy(&self.stderr.captured()).into_owned()
     }
 
-    /// How it ended, if it has. Some of its output may still be on its way: see
-    /// [`Self::finish_output`].
+    /// The exit status; `None` while the process runs. Some of its output may not have been read
+    /// yet: see [`Self::finish_output`].
     pub fn try_wait(&mut self) -> Result<Option<ExitStatus>, ProcessError> {
         self.child.try_wait().map_err(|source| self.wait_error(source))
     }
 
-    /// Waits until it has ended and all of its output was read.
+    /// Waits until the process has ended and all of its output has been read.
     pub fn wait(&mut self) -> Result<ExitStatus, ProcessError> {
         let status = self.child.wait().map_err(|source| self.wait_error(source))?;
         self.finish_output();
         Ok(status)
     }
 
-    /// The same for at most so long; `None` if it has not ended by then.
+    /// As [`Self::wait`], for at most `limit`; `None` if the process still runs then.
     pub fn wait_for(&mut self, limit: Duration) -> Result<Option<ExitStatus>, ProcessError> {
         let begin = Instant::now();
         loop {
@@ -124,14 +124,14 @@ impl Process {
         }
     }
 
-    /// Waits until all output was read: until neither the process nor a descendant holds the other
-    /// ends of its pipes.
+    /// Waits until all output has been read: until neither the process nor a descendant holds the
+    /// other ends of the pipes.
     pub fn finish_output(&mut self) {
         self.stdout.finish();
         self.stderr.finish();
     }
 
-    /// Sends it a signal. Nothing happens if it has ended.
+    /// Sends a signal to the process. Does nothing if the process has ended.
     pub fn signal(&mut self, signal: Signal) -> Result<(), ProcessError> {
         match self.try_wait()? {
             Some(_) => Ok(()),
@@ -139,14 +139,14 @@ impl Process {
         }
     }
 
-    /// Kills it if it has not ended, and waits until it has.
+    /// Kills the process if it still runs, and waits until it has ended.
     pub fn kill(&mut self) {
-        // Both fail only if it has ended already.
+        // Both fail only if the process has already ended.
         self.child.kill().ok();
         self.child.wait().ok();
     }
 
-    /// Gives it so long to end by itself, and then kills it.
+    /// Waits until the process ends by itself, for at most `limit`, and then kills it.
     pub fn end_within(&mut self, limit: Duration) {
         if !matches!(self.wait_for(limit), Ok(Some(_))) {
             self.kill();
@@ -164,11 +164,11 @@ impl Drop for Process {
     }
 }
 
-/// Sends a signal to a process by its id. For a process that was started here, use
-/// [`Process::signal`], which knows if it has ended.
+/// Sends a signal to a process by its id. For a process that this program has started, use
+/// [`Process::signal`], which knows whether it has ended.
 pub fn signal_process(id: u32, signal: Signal) -> Result<(), ProcessError> {
     let error = |source| ProcessError::Signal { signal: signal.as_raw(), id, source };
-    // 0 and negative numbers are groups of processes.
+    // 0 and negative numbers mean groups of processes, so they are refused.
     let process = i32::try_from(id).ok().and_then(Pid::from_raw);
     let process = process.ok_or_else(|| error(io::ErrorKind::InvalidInput.into()))?;
     kill_process(process, signal).map_err(|source| error(source.into()))

@@ -1,4 +1,4 @@
-//! Signals to this process, noted for a loop that looks at them.
+//! Signals to this process, noted in a flag that a loop polls.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,12 +7,13 @@ use rustix::process::Signal;
 
 use crate::ProcessError;
 
-/// The last of some signals that came to this process, which no longer do what they usually do.
+/// The last signal that this process received, of those that it listens for. They lose their
+/// default effect.
 #[derive(Debug)]
 pub struct SignalFlag(Arc<AtomicUsize>);
 
 impl SignalFlag {
-    /// Notes these signals from now on.
+    /// Listens for these signals from now on.
     pub fn listen(signals: &[Signal]) -> Result<Self, ProcessError> {
         let flag = Arc::new(AtomicUsize::new(0));
         for signal in signals {
@@ -23,7 +24,7 @@ impl SignalFlag {
         Ok(Self(flag))
     }
 
-    /// The last signal that came and was not taken yet.
+    /// Takes the last signal that was received, if it has not been taken yet.
     pub fn take(&self) -> Option<Signal> {
         Signal::from_named_raw(self.0.swap(0, Ordering::Relaxed) as i32)
     }

@@ -1,4 +1,5 @@
-//! How a process is started: its program, its output, and that it ends with its launcher.
+//! How a process is started: its program, arguments and output. On Linux, the kernel kills it when
+//! its launcher ends.
 
 use std::ffi::OsStr;
 use std::io;
@@ -7,8 +8,7 @@ use std::process::{Command, Stdio};
 
 use crate::{OutputTarget, Process, ProcessError};
 
-/// A process to be started. Its standard input is empty and its output discarded, unless told
-/// otherwise.
+/// A process to be started. By default its standard input is empty and its output discarded.
 ///
 /// ```
 /// use launch::{OutputTarget, Start};
@@ -39,7 +39,8 @@ impl Start {
         Ok(Self::program(name, this_program()?))
     }
 
-    /// A process that runs a command, which has its arguments and environment but nothing else.
+    /// A process that runs `command`, of which the arguments and the environment are used. This
+    /// replaces its standard streams.
     pub fn command(name: &str, command: Command) -> Self {
         Self {
             name: name.to_owned(),
@@ -57,39 +58,39 @@ impl Start {
         self
     }
 
-    /// Sets a variable of its environment.
+    /// Sets an environment variable of the process.
     pub fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
         self.command.env(name, value);
         self
     }
 
-    /// Gives it the standard input of this process.
+    /// Gives the process the standard input of this process.
     pub fn inherit_stdin(mut self) -> Self {
         self.stdin = Stdio::inherit();
         self
     }
 
-    /// Where its standard output goes.
+    /// Sets where the standard output goes.
     pub fn stdout(mut self, output: OutputTarget) -> Self {
         self.stdout = output;
         self
     }
 
-    /// Where its standard error goes.
+    /// Sets where the standard error goes.
     pub fn stderr(mut self, output: OutputTarget) -> Self {
         self.stderr = output;
         self
     }
 
-    /// Puts it in a session of its own. A terminal's Ctrl-C then reaches the launcher alone, which
-    /// passes it on as it sees fit.
+    /// Puts the process in a session of its own. A terminal's Ctrl-C then reaches the launcher only,
+    /// which decides whether to pass it on.
     pub fn own_session(mut self) -> Self {
         self.has_own_session = true;
         self
     }
 
-    /// Starts it. On Linux it is killed when the thread that calls this ends: call it from a thread
-    /// that outlives the process.
+    /// Starts the process. On Linux the process is killed when the thread that calls this ends, so
+    /// call it from a thread that outlives the process.
     pub fn spawn(self) -> Result<Process, ProcessError> {
         let Self { name, mut command, stdin, stdout, stderr, has_own_session } = self;
         let (stdout, stdout_sink) = stdout.split();
@@ -105,7 +106,7 @@ impl Start {
                 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
                 set_parent_process_death_signal(Some(Signal::KILL))?;
                 if getppid() != Some(launcher) {
-                    // The launcher died before the kernel knew whose death to watch for.
+                    // The launcher ended before the kernel was told to watch it.
                     return Err(rustix::io::Errno::SRCH.into());
                 }
             }

@@ -1,8 +1,8 @@
 //! Supervises the processes of a run on this host: starts them, forwards their output, replaces
 //! lost ones, and ends all of them.
 //!
-//! When a process is lost that the run cannot do without, the others get time to notice and say so.
-//! A process that is still there after that is killed.
+//! When the run cannot survive the loss of a process, the other processes get time to notice the
+//! loss, report it and end. A process that has not ended by then is killed.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -16,40 +16,39 @@ use rustix::process::Signal;
 use crate::start::this_program;
 use crate::{OutputTarget, PlannedProcess, Process, ProcessError, ProcessKind, SignalFlag, Start};
 
-/// How often the processes are looked at.
+/// How often the supervisor checks its processes and signals.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// The exit status of a process that the run has expelled: another may join in its place
-/// (EX_TEMPFAIL of sysexits).
+/// The exit status of a process that the run has expelled (EX_TEMPFAIL of sysexits). Another process
+/// may join in its place.
 pub const EXPELLED_STATUS: u8 = 75;
 
 /// The exit status of a process whose main thread has panicked.
 const PANICKED_STATUS: i32 = 101;
 
-/// How many processes are replaced. If more are lost, something is wrong with all of them.
+/// The most processes that are replaced. If even more are lost, the cause is likely common to all.
 const MOST_REPLACED: u32 = 64;
 
-/// When the processes are ended, rather than waited for.
+/// When the supervisor kills processes instead of waiting for them.
 #[derive(Clone, Copy, Debug)]
 pub struct EndPolicy {
-    /// How many interrupts are passed on to the workers, which heed them; the next one ends
-    /// everybody.
+    /// How many interrupts are passed on to the workers, which handle them. The next one kills all
+    /// processes.
     pub interrupts: u32,
-    /// How many orders to leave are passed on to the workers, where they may leave; the next one
-    /// ends everybody.
+    /// How many orders to leave are passed on to the workers. The next one kills all processes.
     pub leave_orders: u32,
     /// The signal by which an order to leave is passed on.
     pub leave_by: Signal,
-    /// How long the others get after a loss that ends the run.
+    /// How long the other processes may take to end after a loss that ends the run.
     pub after_a_loss: Duration,
 }
 
-/// What is started in the place of lost processes, in a run that survives their loss.
+/// The processes that replace lost ones, in a run that survives their loss.
 #[derive(Clone, Debug)]
 pub struct Replacements {
-    /// In the place of a server.
+    /// Replaces a server.
     pub server: PlannedProcess,
-    /// In the place of a worker; none if the program goes with the workers that it began with.
+    /// Replaces a worker; none if the program cannot use workers that join later.
     pub worker: Option<PlannedProcess>,
 }
 
@@ -63,7 +62,7 @@ pub enum LaunchFailure {
         /// The signal's number.
         signal: i32,
     },
-    /// A process was lost or failed, and the others with it.
+    /// A process was lost or failed, and the run with it.
     #[error("the run failed: {what}{}", words.as_ref().map(|words| format!(", saying: {words}")).unwrap_or_default())]
     Lost {
         /// Which process, and how it ended.
@@ -76,18 +75,19 @@ pub enum LaunchFailure {
     Process(#[from] ProcessError),
 }
 
-/// The processes of a run. Dropping it ends those that are still there.
+/// The processes of a run. Dropping it kills those that still run.
 #[derive(Debug)]
 pub struct Supervisor {
     program: PathBuf,
     replacements: Option<Replacements>,
-    /// Which processes are to be killed, and how long after the start.
+    /// Processes to kill: how long after the start, and the name.
     kills: Vec<(Duration, String)>,
+    /// How many processes have been replaced.
     replaced: u32,
-    /// When the coordinator had done what there was to do: the run is over.
+    /// When the coordinator ended with success: the run is over.
     over: Option<Instant>,
     running: Vec<Running>,
-    /// Processes that have ended, until all of their output was forwarded.
+    /// Processes that have ended, until all of their output is forwarded.
     ended: Vec<Running>,
 }
 
@@ -100,22 +100,22 @@ struct Running {
     is_replacement: bool,
 }
 
-/// The last error that a process printed, as its output tells while it is forwarded.
+/// The last error that a process printed, found in its output while that is forwarded.
 type LastError = Arc<Mutex<Option<String>>>;
 
-/// A process that did not end well.
+/// A process whose end the run does not survive.
 struct Loss {
     name: String,
     /// Which process, and how it ended.
     what: String,
     by_signal: bool,
-    /// Whether it had taken another's place: then it may have come when the run was over, and does
-    /// not matter if that went well.
+    /// Whether the process replaced another. Such a process may have started when the run was
+    /// already over; if the run went well, its failure does not count.
     is_replacement: bool,
 }
 
-/// The loss that the others followed from, as far as can be told: of a process that was killed, or
-/// that speaks of itself.
+/// The loss that likely caused the others: that of a killed process, else the first whose last error
+/// does not blame another process.
 fn cause<'a>(losses: &'a [Loss], last_errors: &BTreeMap<String, String>) -> Option<&'a Loss> {
     let blames_another = |loss: &&Loss| {
         let words = last_errors.get(&loss.name).map_or("", String::as_str);
@@ -130,12 +130,19 @@ impl Supervisor {
     /// the run.
     pub fn new(replacements: Option<Replacements>) -> Result<Self, ProcessError> {
         let program = this_program()?;
-        let (kills, running, ended) = (Vec::new(), Vec::new(), Vec::new());
-        Ok(Self { program, replacements, kills, replaced: 0, over: None, running, ended })
+        Ok(Self {
+            program,
+            replacements,
+            kills: Vec::new(),
+            replaced: 0,
+            over: None,
+            running: Vec::new(),
+            ended: Vec::new(),
+        })
     }
 
-    /// Kills the process of that name so long after the start: a demonstration of what becomes of
-    /// the run.
+    /// Kills the process of that name at this time after the start, to demonstrate that the run goes
+    /// on.
     pub fn kill_after(&mut self, after: Duration, name: &str) {
         self.kills.push((after, name.to_owned()));
     }
@@ -148,8 +155,8 @@ impl Supervisor {
     fn start_as(&mut self, planned: PlannedProcess, is_replacement: bool) -> Result<(), ProcessError> {
         let PlannedProcess { kind, name, arguments } = planned;
         let last_error = LastError::default();
-        // What a worker prints is the result, which another program may want to read as it is. Only
-        // one of them does.
+        // The standard output of workers has no prefix: one worker prints the result there, which
+        // another program may read.
         let prefix = if kind == ProcessKind::Worker { String::new() } else { format!("{name} | ") };
         let process = Start::program(&name, &self.program)
             .args(arguments)
@@ -162,8 +169,8 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Waits until every process has ended; after a loss that ends the run, or a signal, not for
-    /// ever.
+    /// Waits until every process has ended. After a loss that ends the run, or after a signal, kills
+    /// the processes that do not end in time.
     pub fn run(mut self, signals: &SignalFlag, mut policy: EndPolicy) -> Result<(), LaunchFailure> {
         let mut losses: Vec<Loss> = Vec::new();
         let mut first_loss: Option<Instant> = None;
@@ -183,7 +190,7 @@ impl Supervisor {
                 self.end(|_| true);
             }
             if self.over.is_some_and(|over| over.elapsed() > policy.after_a_loss) {
-                // They came too late, and look for a run that is no more.
+                // These replacements started too late, and look for a run that is over.
                 self.end(|running| running.is_replacement);
             }
             std::thread::sleep(LOOK);
@@ -200,7 +207,7 @@ impl Supervisor {
         }
     }
 
-    /// Passes a signal on, or ends everybody.
+    /// Passes a signal on to the workers, or kills all processes.
     fn heed(&mut self, signal: Signal, policy: &mut EndPolicy) -> Result<(), LaunchFailure> {
         if signal == Signal::INT && policy.interrupts > 0 {
             policy.interrupts -= 1;
@@ -217,8 +224,8 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Takes out the processes that have ended. Returns those that did not end well and that the
-    /// run cannot do without.
+    /// Moves processes that have ended from `running` to `ended`. Returns the losses that the run
+    /// does not survive.
     fn reap(&mut self) -> Result<Vec<Loss>, ProcessError> {
         let mut ended = Vec::new();
         for mut running in std::mem::take(&mut self.running) {
@@ -235,11 +242,13 @@ impl Supervisor {
         Ok(losses)
     }
 
-    /// What the end of a process means: a loss, unless it ended well or the run goes on without it.
+    /// Whether the end of a process is a loss. It is none if the process succeeded or the run goes
+    /// on without it.
     fn judge(&mut self, running: &Running, status: ExitStatus) -> Result<Option<Loss>, ProcessError> {
         let Running { kind, process, is_replacement, .. } = running;
         if status.success() {
-            // A worker may just have left.
+            // Only the coordinator's end says that the run is over: a server or worker that ends with
+            // success may have left.
             if *kind == ProcessKind::Coordinator {
                 self.over.get_or_insert_with(Instant::now);
             }
@@ -248,7 +257,7 @@ impl Supervisor {
         let what = format!("{} (process {}) {}", process.name(), process.id(), in_words(status));
         eprintln!("launch | {what}");
         let by_signal = status.code().is_none();
-        // One that fails by itself would do so again.
+        // A process that fails in any other way would fail again, so it is not replaced.
         let by_chance = by_signal
             || status.code() == Some(EXPELLED_STATUS.into())
             || *kind == ProcessKind::Server && status.code() == Some(PANICKED_STATUS);
@@ -258,7 +267,7 @@ impl Supervisor {
         Ok(Some(Loss { name: process.name().to_owned(), what, by_signal, is_replacement: *is_replacement }))
     }
 
-    /// Whether the run goes on without a process that was lost: mostly another takes its place.
+    /// Whether the run goes on without a lost process. Starts a replacement if there is one.
     fn does_without(&mut self, kind: ProcessKind, name: &str) -> Result<bool, ProcessError> {
         let Some(replacements) = self.replacements.as_ref().filter(|_| kind != ProcessKind::Coordinator) else {
             return Ok(false);
@@ -272,7 +281,7 @@ impl Supervisor {
         }
         if self.replaced == MOST_REPLACED {
             eprintln!(
-                "launch | {MOST_REPLACED} processes have been replaced, and no more are: something is wrong with all of them"
+                "launch | {MOST_REPLACED} processes have been replaced, and no more are: look for a common cause in their errors"
             );
             return Ok(is_worker);
         }
@@ -284,7 +293,7 @@ impl Supervisor {
         Ok(true)
     }
 
-    /// Kills the processes that are to be killed by now.
+    /// Kills the processes whose time has come.
     fn kill_due(&mut self, elapsed: Duration) {
         let (due, later) = std::mem::take(&mut self.kills).into_iter().partition(|(after, _)| *after <= elapsed);
         self.kills = later;
@@ -299,18 +308,18 @@ impl Supervisor {
     /// Passes a signal on to the workers; the servers end with the run.
     fn tell_workers(&mut self, signal: Signal) {
         for running in self.running.iter_mut().filter(|running| running.kind == ProcessKind::Worker) {
-            // Fails only if it has ended already.
+            // Fails only if the process has already ended.
             running.process.signal(signal).ok();
         }
     }
 
-    /// Says which processes are still there, of those that are chosen, and kills them.
+    /// Kills the chosen processes, and prints which ones they are.
     fn end(&mut self, is_chosen: impl Fn(&Running) -> bool) {
         let (chosen, others): (Vec<_>, Vec<_>) = std::mem::take(&mut self.running).into_iter().partition(is_chosen);
         self.running = others;
         for mut running in chosen {
             let (name, id) = (running.process.name(), running.process.id());
-            eprintln!("launch | {name} (process {id}) is still there, and is ended");
+            eprintln!("launch | {name} (process {id}) has not ended in time, and is killed");
             running.process.kill();
             self.ended.push(running);
         }
@@ -321,8 +330,7 @@ impl Supervisor {
         self.ended.append(&mut self.running);
     }
 
-    /// Waits until everything that the processes wrote was forwarded. Returns the last error of
-    /// each.
+    /// Waits until all output of the processes is forwarded. Returns the last error of each.
     fn finish_output(&mut self) -> BTreeMap<String, String> {
         let mut last_errors = BTreeMap::new();
         for mut running in self.ended.drain(..) {
@@ -341,7 +349,7 @@ fn in_words(status: ExitStatus) -> String {
     status.code().map_or("died".to_owned(), |code| format!("failed: exit status {code}"))
 }
 
-/// Forwards lines, each in one piece behind its prefix, and notes the last error among them.
+/// Forwards lines, each in one write with its prefix, and notes the last error among them.
 fn forward(mut to: impl Write + Send + 'static, prefix: String, last_error: &LastError) -> OutputTarget {
     let last_error = last_error.clone();
     OutputTarget::Lines(Box::new(move |line| {
@@ -349,13 +357,13 @@ fn forward(mut to: impl Write + Send + 'static, prefix: String, last_error: &Las
             *last_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(words);
         }
         let whole = [prefix.as_bytes(), line, b"\n"].concat();
-        // Whoever read it may have heard enough; the process is still listened to, so that it does
-        // not stall.
+        // If the reader has closed the pipe, the write fails. The process's output is still read, so
+        // that the process does not stall.
         to.write_all(&whole).and_then(|()| to.flush()).ok();
     }))
 }
 
-/// The words of a line that tells of an error.
+/// The error that a line reports, if it reports one.
 fn error_in(line: &[u8]) -> Option<String> {
     let words = line.strip_prefix(b"error: ")?;
     Some(String::from_utf8_lossy(words.trim_ascii()).into_owned())
@@ -366,11 +374,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn forwarded_lines_keep_their_prefix_and_the_last_error_is_noted() {
+    fn forward_prefixes_lines_and_notes_the_last_error() {
         let (mut to, from) = std::os::unix::net::UnixStream::pair().map(|(a, b)| (Some(a), b)).unwrap();
         let last_error = LastError::default();
         let OutputTarget::Lines(mut line) = forward(to.take().unwrap(), "w | ".to_owned(), &last_error) else {
-            panic!("lines are forwarded one by one")
+            panic!("output is forwarded line by line")
         };
         for words in ["error: a", "error: b ", "", "no error: c"] {
             line(words.as_bytes());
@@ -382,10 +390,12 @@ mod tests {
     }
 
     #[test]
-    fn cause_is_the_process_that_was_killed_or_speaks_of_itself() {
-        let loss = |name: &str, by_signal| {
-            let (name, what, is_replacement) = (name.to_owned(), String::new(), false);
-            Loss { name, what, by_signal, is_replacement }
+    fn cause_is_the_killed_process_or_one_that_blames_no_other() {
+        let loss = |name: &str, by_signal| Loss {
+            name: name.to_owned(),
+            what: String::new(),
+            by_signal,
+            is_replacement: false,
         };
         let words = |words: &[(&str, &str)]| {
             words.iter().map(|(name, said)| ((*name).to_owned(), (*said).to_owned())).collect()

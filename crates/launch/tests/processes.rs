@@ -1,4 +1,4 @@
-//! Real processes: their output, their ends, and signals to them.
+//! Tests with real processes: their output, their ends, and signals to them.
 
 use std::os::unix::process::ExitStatusExt;
 use std::sync::{Arc, Mutex};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use launch::{OutputTarget, Process, ProcessError, Signal, Start, signal_process};
 
-/// Tells done from hung.
+/// How long a test waits for a process before it fails.
 const LIMIT: Duration = Duration::from_secs(60);
 
 fn shell(script: &str) -> Start {
@@ -35,12 +35,12 @@ fn process_that_does_not_end_is_killed_after_its_limit() {
     assert_eq!(process.wait_for(Duration::from_millis(20)).unwrap(), None);
     process.end_within(Duration::from_millis(20));
     assert_eq!(process.wait().unwrap().signal(), Some(9));
-    // It is gone, and its id may be another's by now.
+    // The process has ended, and its id may belong to another one: the signal must go nowhere.
     process.signal(Signal::KILL).unwrap();
 }
 
 #[test]
-fn process_that_is_dropped_is_gone() {
+fn process_is_killed_when_it_is_dropped() {
     let process = shell("exec sleep 1000").spawn().unwrap();
     let id = process.id();
     drop(process);
@@ -48,7 +48,7 @@ fn process_that_is_dropped_is_gone() {
 }
 
 #[test]
-fn process_hears_signals() {
+fn process_gets_signals() {
     let script = "trap 'echo heard; exit 5' TERM; echo ready; while :; do sleep 0.01; done";
     let mut process = shell(script).stdout(OutputTarget::Capture).own_session().spawn().unwrap();
     while process.stdout().is_empty() {
