@@ -1,5 +1,5 @@
-//! Loss curves over wall-clock time, or over bytes, as one self-contained SVG: no script, no font
-//! file, its own white card.
+//! Charts of losses over wall-clock time or over bytes, as one self-contained SVG: no script, no
+//! font file, on a white card.
 
 mod axis;
 mod labels;
@@ -9,28 +9,29 @@ use axis::Axis;
 use labels::Area;
 use svg::{Anchor, Drawing, Font};
 
-/// What to draw.
+/// A chart to draw.
 #[derive(Clone, Debug, Default)]
 pub struct Chart {
     /// The first line above the curves.
     pub title: String,
-    /// The second.
+    /// The second line above the curves.
     pub subtitle: String,
-    /// What is compared.
+    /// The curves to compare.
     pub curves: Vec<Curve>,
-    /// The loss that the curves race to.
+    /// A loss to reach. The chart marks where each curve reaches it, and by which factor the first
+    /// curve leads.
     pub target: Option<f64>,
-    /// What the curves are drawn over.
+    /// What the horizontal axis shows.
     pub across: Across,
 }
 
-/// What a loss is drawn over.
+/// What the horizontal axis shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Across {
     /// Wall-clock time since the start.
     #[default]
     Seconds,
-    /// Bytes, on a logarithmic axis where they differ much, as codecs make them.
+    /// Bytes, on a logarithmic axis if they differ much, as they do between codecs.
     Megabytes,
 }
 
@@ -70,18 +71,18 @@ impl Across {
 /// A loss over time or bytes.
 #[derive(Clone, Debug, Default)]
 pub struct Curve {
-    /// What it is called in the picture.
+    /// The curve's name in the picture.
     pub label: String,
     /// A CSS colour.
     pub colour: String,
-    /// Seconds since the start, or megabytes so far, and the loss then, in order. What is not
-    /// finite is left out.
+    /// Seconds since the start, or megabytes so far, and the loss then, in order. Points that are
+    /// not finite are not drawn.
     pub points: Vec<(f64, f64)>,
 }
 
 impl Curve {
-    /// When the curve first is at or below a loss, on the straight line between the points around
-    /// it.
+    /// Where the curve is first at or below `target`: seconds or megabytes, interpolated linearly
+    /// between points.
     pub fn reaches(&self, target: f64) -> Option<f64> {
         let points = self.finite_points();
         let after = points.iter().position(|(_, loss)| *loss <= target)?;
@@ -97,13 +98,17 @@ impl Curve {
     }
 }
 
+/// The size of the chart, in pixels as all sizes here.
 const WIDTH: f64 = 960.0;
 const HEIGHT: f64 = 540.0;
+/// Where the curves are drawn.
 const PLOT: Area = Area { left: 76.0, top: 112.0, right: 820.0, bottom: 474.0 };
-/// The foot of the plot, which curves leave free for the times at which they reach the target, row
-/// over row.
+/// The height of the foot: the lowest part of the plot, which curves leave free. The times at which
+/// they reach the target stand there, in rows.
 const FOOT: f64 = 58.0;
+/// The height of a row of the foot.
 const FOOT_ROW: f64 = 20.0;
+/// How many values the loss axis marks, about.
 const LOSS_TICKS: usize = 7;
 
 const INK: &str = "#1f2937";
@@ -133,7 +138,7 @@ impl Chart {
         let mut drawing = Drawing::default();
         self.draw_card(&mut drawing);
         draw_axes(&mut drawing, self.across, &times, &losses);
-        // The foot's uppermost row is air, which a curve's name may use.
+        // The uppermost row of the foot stays empty, so a curve's name may use it.
         let mut taken = vec![Area { top: PLOT.bottom - (foot - FOOT_ROW).max(0.0), ..PLOT }];
         if let Some(target) = target {
             taken.extend(draw_target(&mut drawing, target, losses.pixel(target)));
@@ -149,7 +154,7 @@ impl Chart {
         drawing.finish()
     }
 
-    /// When which curves reach the target, the first of them first.
+    /// Where each curve reaches the target, the earliest first.
     fn arrivals(&self, target: f64) -> Vec<(f64, &Curve)> {
         let reached = self.curves.iter().filter_map(|curve| Some((curve.reaches(target)?, curve)));
         let mut arrivals: Vec<(f64, &Curve)> = reached.collect();
@@ -158,7 +163,8 @@ impl Chart {
     }
 
     fn draw_card(&self, drawing: &mut Drawing) {
-        let (title, subtitle) = (svg::escape(&self.title), svg::escape(&self.subtitle));
+        let title = svg::escape(&self.title);
+        let subtitle = svg::escape(&self.subtitle);
         drawing.raw(&format!(
             r##"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" role="img">
 <title>{title}</title>
@@ -201,8 +207,8 @@ fn draw_axes(drawing: &mut Drawing, across: Across, times: &Axis, losses: &Axis)
     drawing.text((PLOT.left - 10.0, PLOT.top - 18.0), Anchor::End, Font { weight: 600, ..TICK }, "loss");
 }
 
-/// Draws the dashed line of the target and its name in the right margin; returns the areas they
-/// take.
+/// Draws the dashed line of the target, and its name in the right margin. Returns the areas that
+/// they take.
 fn draw_target(drawing: &mut Drawing, target: f64, y: f64) -> [Area; 2] {
     drawing.line((PLOT.left, y), (PLOT.right, y), r##"stroke="#6b7280" stroke-width="1.5" stroke-dasharray="6 5""##);
     let digits = format!("{target:.3}");
@@ -224,8 +230,8 @@ fn draw_curve(drawing: &mut Drawing, curve: &Curve, points: &[(f64, f64)]) {
     }
 }
 
-/// Marks where curves meet the target, and writes below how long that took and how much sooner the
-/// first was; returns the areas that this takes above the foot.
+/// Marks where curves reach the target. Writes the values in the foot, and by which factor the first
+/// curve leads. Returns the areas that the marks take above the foot.
 fn draw_arrivals(
     drawing: &mut Drawing,
     across: Across,
@@ -239,8 +245,8 @@ fn draw_arrivals(
         let x = times.pixel(*seconds);
         let font = Font { size: 15.0, weight: 700, colour: &curve.colour };
         let text = across.text(*seconds);
-        // The first time stands left of its line if it fits there, the last right of it, and those
-        // between a row higher.
+        // The first value stands left of its line if it fits there, the last one right of its line,
+        // and those between a row higher.
         let fits_left = x - font.width(&text) - 8.0 > PLOT.left;
         let (at, anchor) = match index {
             0 if fits_left => ((x - 8.0, base + 5.0), Anchor::End),
@@ -263,7 +269,7 @@ fn draw_arrivals(
     taken
 }
 
-/// Draws an arrow from the last arrival to the first, and how many times sooner the first was.
+/// Draws an arrow from the last arrival to the first, with the factor by which the first leads.
 fn draw_lead(drawing: &mut Drawing, (first, last): (f64, f64), y: f64, text: &str, winner: &Curve) {
     let font = Font { size: 15.0, weight: 700, colour: &winner.colour };
     if last - first < font.width(text) + 24.0 || !last.is_finite() {
@@ -271,7 +277,8 @@ fn draw_lead(drawing: &mut Drawing, (first, last): (f64, f64), y: f64, text: &st
     }
     let colour = svg::escape(&winner.colour);
     let style = format!(r#"stroke="{colour}" stroke-width="1.5" stroke-linecap="round""#);
-    let (tip, tail) = (first + 6.0, last - 6.0);
+    let tip = first + 6.0;
+    let tail = last - 6.0;
     drawing.line((tip, y), (tail, y), &style);
     drawing.line((tip, y), (tip + 6.0, y - 4.0), &style);
     drawing.line((tip, y), (tip + 6.0, y + 4.0), &style);
@@ -290,7 +297,7 @@ mod tests {
         Curve { label: label.to_owned(), colour: colour.to_owned(), points }
     }
 
-    /// Two workers' worth of made-up curves.
+    /// A chart of two made-up curves.
     fn example() -> Chart {
         Chart {
             title: "Slack 3 reaches the same loss 1.8× sooner".to_owned(),
@@ -306,7 +313,8 @@ mod tests {
 
     /// Checks that every element is closed in order, and returns the number of elements.
     fn elements(svg: &str) -> usize {
-        let (mut open, mut count) = (Vec::new(), 0);
+        let mut open = Vec::new();
+        let mut count = 0;
         for tag in svg.split('<').skip(1) {
             let (tag, _) = tag.split_once('>').expect("a tag ends");
             let name = tag.trim_start_matches('/').split([' ', '/']).next().unwrap();
@@ -332,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chart_is_well_formed_and_names_the_lead() {
+    fn chart_is_well_formed_and_names_the_lead() {
         let svg = check(&example());
         for text in ["1.8× sooner", "target 0.515", "slack 3", "&lt;3× slower&gt;", "4 workers &amp; 2 servers"] {
             assert!(svg.contains(text), "{text}");
@@ -340,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_drawn_as_bytes() {
+    fn chart_over_bytes_has_units_of_bytes() {
         let title = "Bytes".to_owned();
         let svg = check(&Chart { title, across: Across::Megabytes, ..example() });
         for text in ["1.8× fewer", "both ways (MB)", " MB</text>"] {
@@ -352,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn curves_without_points_with_one_or_with_nonsense_do_no_harm() {
+    fn chart_is_well_formed_without_points_with_one_and_with_points_that_are_not_finite() {
         let curve = |points: &[(f64, f64)]| Curve { points: points.to_vec(), ..falling("a", "red", 1.0, 0.0) };
         let nonsense = [(f64::NAN, 1.0), (1.0, f64::INFINITY), (2.0, 0.6)];
         for points in [&[][..], &[(0.0, 0.5)], &[(1.0, 0.0)], &[(3.0, 0.7), (3.0, 0.7)], &nonsense] {
@@ -364,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn a_curve_reaches_the_target_between_its_points_the_first_time() {
+    fn curve_reaches_the_target_between_its_points_the_first_time() {
         let curve = |points: &[(f64, f64)]| Curve { points: points.to_vec(), ..Curve::default() };
         let falling = curve(&[(0.0, 1.0), (10.0, 0.5), (20.0, 0.9), (30.0, 0.4)]);
         assert_eq!(falling.reaches(0.75), Some(5.0));
@@ -373,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn losses_over_many_powers_of_ten_are_drawn_too() {
+    fn chart_is_well_formed_with_losses_over_many_powers_of_ten() {
         let points = (0..100).map(|step| (f64::from(step), 100.0 * (-0.1 * f64::from(step)).exp())).collect();
         let curve = Curve { label: "steep".to_owned(), colour: "#000".to_owned(), points };
         check(&Chart { curves: vec![curve], target: Some(0.1), ..Chart::default() });

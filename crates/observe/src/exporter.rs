@@ -1,4 +1,5 @@
-//! Serves metrics over HTTP, and nothing else: one small answer to one small request at a time.
+//! A minimal HTTP server from which Prometheus reads metrics. It answers one request at a time, and
+//! closes the connection after each answer.
 
 use crate::Metrics;
 use std::io::{self, ErrorKind, Read, Write};
@@ -8,12 +9,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// What the answer is.
+/// The content type of the metrics: the OpenMetrics text format.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-/// A request that is longer is none for us.
+/// The longest request, in bytes. A longer one gets no answer.
 const REQUEST_BYTES: usize = 8 * 1024;
-/// Whoever has not asked by then is not answered.
-const FAILURE_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a client may take to send its request and to read the answer.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Serves metrics until it is dropped.
 pub struct Exporter {
@@ -23,7 +24,7 @@ pub struct Exporter {
 }
 
 impl Exporter {
-    /// Listens at an address and serves in a thread of its own. Fails if it cannot listen there.
+    /// Listens at an address and serves in a separate thread. Fails if it cannot listen there.
     pub fn start(address: impl ToSocketAddrs, metrics: Metrics) -> io::Result<Self> {
         let listener = TcpListener::bind(address)?;
         let address = listener.local_addr()?;
@@ -35,7 +36,7 @@ impl Exporter {
                     return;
                 }
                 if let Err(error) = answer(stream, &metrics) {
-                    tracing::debug!(%error, "somebody asked for metrics and did not get them");
+                    tracing::debug!(%error, "cannot answer a request for metrics");
                 }
             }
         };
@@ -43,7 +44,7 @@ impl Exporter {
         Ok(Self { address, stop, thread: Some(thread) })
     }
 
-    /// Where it listens.
+    /// The address at which it listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -57,8 +58,8 @@ impl Drop for Exporter {
         if own.ip().is_unspecified() {
             own.set_ip(if own.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() });
         }
-        // Wakes the thread. If that is impossible it is left to end with the process.
-        let woken = TcpStream::connect_timeout(&own, FAILURE_TIMEOUT).is_ok();
+        // Wakes the thread. If that fails, the thread goes on until the process ends.
+        let woken = TcpStream::connect_timeout(&own, REQUEST_TIMEOUT).is_ok();
         if let Some(thread) = self.thread.take()
             && woken
         {
@@ -68,13 +69,13 @@ impl Drop for Exporter {
 }
 
 fn answer(mut stream: TcpStream, metrics: &Metrics) -> io::Result<()> {
-    stream.set_write_timeout(Some(FAILURE_TIMEOUT))?;
+    stream.set_write_timeout(Some(REQUEST_TIMEOUT))?;
     let request = request(&mut stream)?;
     let (status, kind, body) = match first_words(&request) {
         Some(("GET" | "HEAD", "/metrics")) => ("200 OK", CONTENT_TYPE, metrics.text()),
         Some(("GET" | "HEAD", _)) => ("404 Not Found", "text/plain", "the metrics are at /metrics\n".to_owned()),
-        Some(_) => ("405 Method Not Allowed", "text/plain", "only GET is answered\n".to_owned()),
-        None => ("400 Bad Request", "text/plain", "this is no HTTP request\n".to_owned()),
+        Some(_) => ("405 Method Not Allowed", "text/plain", "only GET and HEAD are answered\n".to_owned()),
+        None => ("400 Bad Request", "text/plain", "this is not an HTTP/1 request\n".to_owned()),
     };
     let length = body.len();
     let head =
@@ -84,25 +85,26 @@ fn answer(mut stream: TcpStream, metrics: &Metrics) -> io::Result<()> {
     stream.write_all(body.as_bytes())
 }
 
-/// The request, up to the empty line that ends it.
+/// Reads a request, up to the empty line that ends its head.
 fn request(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
     let begin = Instant::now();
-    let (mut request, mut piece) = (Vec::new(), [0; 1024]);
+    let mut request = Vec::new();
+    let mut piece = [0; 1024];
     while !request.windows(4).any(|four| four == b"\r\n\r\n") {
-        let left = FAILURE_TIMEOUT.checked_sub(begin.elapsed()).filter(|left| !left.is_zero());
+        let left = REQUEST_TIMEOUT.checked_sub(begin.elapsed()).filter(|left| !left.is_zero());
         stream.set_read_timeout(Some(left.ok_or(ErrorKind::TimedOut)?))?;
         match stream.read(&mut piece)? {
             0 => return Err(ErrorKind::UnexpectedEof.into()),
             count => request.extend_from_slice(&piece[..count]),
         }
         if request.len() > REQUEST_BYTES {
-            return Err(io::Error::new(ErrorKind::InvalidData, "a request of more than 8 KiB"));
+            return Err(io::Error::new(ErrorKind::InvalidData, "the request is longer than 8 KiB"));
         }
     }
     Ok(request)
 }
 
-/// The method and the path without what follows a question mark.
+/// The method and the path without its query.
 fn first_words(request: &[u8]) -> Option<(&str, &str)> {
     let line = request.split(|byte| *byte == b'\r').next()?;
     let mut words = std::str::from_utf8(line).ok()?.split(' ');

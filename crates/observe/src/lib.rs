@@ -1,5 +1,5 @@
-//! What a run says about itself: metrics while it works, the HTTP server that Prometheus reads them
-//! from, and charts of losses.
+//! Observing a run: metrics while it works, the HTTP server that Prometheus reads them from, and
+//! charts of losses.
 //!
 //! ```
 //! use observe::{Exporter, Metrics};

@@ -1,5 +1,5 @@
-//! The metrics of the workers and servers of one process, by the conventions of Prometheus: units
-//! in names, `_total` for what only grows.
+//! The metrics of the workers and servers of one process, named by the conventions of Prometheus:
+//! units in names, `_total` for counters.
 
 use crate::server::ServerLevels;
 use prometheus_client::encoding::text::encode;
@@ -18,12 +18,12 @@ pub(crate) type Levels = Family<Labels, Gauge>;
 pub(crate) type Numbers = Family<Labels, Gauge<f64, AtomicU64>>;
 type Histograms = Family<Labels, Histogram, fn() -> Histogram>;
 
-/// Reads are counted by how many clocks the reader was ahead, up to these.
+/// Upper bounds of the buckets of the staleness histogram, in clocks.
 const STALENESS: [f64; 9] = [0.0, 1.0, 2.0, 3.0, 5.0, 8.0, 13.0, 21.0, 34.0];
-/// Why a worker waits.
+/// What a worker waits for: other workers (bound), the network, barriers.
 const REASONS: [&str; 3] = ["bound", "network", "barrier"];
 
-/// The metrics of a process. Clones are of the same metrics.
+/// The metrics of a process. Clones share them.
 #[derive(Clone)]
 pub struct Metrics(pub(crate) Arc<Inner>);
 
@@ -48,7 +48,7 @@ pub(crate) struct Inner {
     pub servers: ServerLevels,
 }
 
-/// Of each table and direction; of servers, of each direction.
+/// The codec metrics: of workers for each table and direction, of servers for each direction.
 #[derive(Clone, Default)]
 pub(crate) struct CodecNumbers {
     pub ratio: Numbers,
@@ -56,37 +56,38 @@ pub(crate) struct CodecNumbers {
     pub seconds_per_megabyte: Numbers,
 }
 
-/// What a table's codecs do in one direction, as far as it is known.
+/// What a table's codecs save, lose and cost in one direction. `None` is not known.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TableCodecStats {
     /// The table's name.
     pub table: String,
     /// `up` or `down`.
     pub direction: &'static str,
-    /// How many times fewer bytes.
+    /// Bytes before encoding over bytes after it.
     pub ratio: Option<f64>,
     /// ‖x − decoded‖ / ‖x‖.
     pub relative_error: Option<f64>,
-    /// Seconds of a processor for a megabyte.
+    /// Processor seconds for a megabyte of values.
     pub seconds_per_megabyte: Option<f64>,
 }
 
-/// What a worker's session knows of itself at some time. All are totals, but the last three.
+/// The measurements of a worker's session at one time. They are totals since its start, except the
+/// last three.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct WorkerState {
     /// Bytes sent.
     pub bytes_sent: u64,
     /// Bytes received.
     pub bytes_received: u64,
-    /// Parts of its pushes that a server refused.
+    /// Parts of the worker's pushes that a server refused.
     pub refused_parts: u64,
-    /// Connections closed because of what came over them.
+    /// Connections that the worker closed because of malformed data on them.
     pub refused_connections: u64,
     /// Malformed lines that were skipped.
     pub bad_rows: u64,
     /// Seconds waited: for other workers, for the network, at barriers.
     pub waited_seconds: [f64; 3],
-    /// Rows read from files that nobody has learnt from yet.
+    /// Rows read from files that the worker has not learnt from yet.
     pub rows_waiting: u64,
     /// Bytes of pushes that no server has acknowledged yet.
     pub unacknowledged_bytes: u64,
@@ -101,7 +102,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// No worker yet.
+    /// Metrics without a worker or server yet.
     #[must_use]
     pub fn new() -> Self {
         let mut registry = Registry::with_prefix("slackwater");
@@ -182,7 +183,7 @@ impl Metrics {
         Self(Arc::new(inner))
     }
 
-    /// The part of a worker, which from now on is shown, at first with nothing done.
+    /// The metrics of worker `rank`. They are shown from now on, and begin at zero.
     #[must_use]
     pub fn worker(&self, rank: u32) -> WorkerMetrics {
         let of = || vec![("worker", rank.to_string())];
@@ -209,7 +210,7 @@ impl Metrics {
         }
     }
 
-    /// Everything, in the OpenMetrics text format, which is what Prometheus asks for.
+    /// All metrics in the OpenMetrics text format, which Prometheus reads.
     #[must_use]
     pub fn text(&self) -> String {
         let mut text = String::new();
@@ -241,7 +242,7 @@ pub struct WorkerMetrics {
 }
 
 impl WorkerMetrics {
-    /// What its codecs do.
+    /// Sets what the codecs of a table save, lose and cost.
     pub fn codec(&self, codec: &TableCodecStats) {
         let labels = vec![
             ("worker", self.rank.clone()),
@@ -259,7 +260,7 @@ impl WorkerMetrics {
         }
     }
 
-    /// It has learnt from a minibatch.
+    /// Counts a minibatch that the worker has learnt from.
     pub fn learnt(&self, rows: u64, mean_loss: f64, staleness: u64, parked_reads: u64) {
         self.minibatches.inc();
         self.rows.inc_by(rows);
@@ -268,12 +269,12 @@ impl WorkerMetrics {
         self.loss.set(mean_loss);
     }
 
-    /// How fast it has learnt lately.
+    /// Sets how fast the worker has learnt lately.
     pub fn speed(&self, rows_per_second: f64) {
         self.rows_per_second.set(rows_per_second);
     }
 
-    /// What its session knows now.
+    /// Sets the measurements of the worker's session.
     pub fn state(&self, state: &WorkerState) {
         set_total(&self.sent, state.bytes_sent);
         set_total(&self.received, state.bytes_received);

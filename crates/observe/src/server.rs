@@ -1,42 +1,43 @@
-//! One server's metrics. Those that workers have, too, go by the same names; the label says whose
-//! they are.
+//! The metrics of a server. Metrics that workers have, too, share one name; a label tells server
+//! and worker apart.
 
 use crate::metrics::{Labels, Levels, Metrics, Numbers, set, set_total};
 use prometheus_client::registry::{Registry, Unit};
 
-/// What a server knows of itself at some time. All are totals, but the last two.
+/// The measurements of a server at one time. They are totals since its start, except `rows_held`,
+/// `unsent_bytes` and `codecs`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ServerState {
     /// Bytes sent.
     pub bytes_sent: u64,
     /// Bytes received.
     pub bytes_received: u64,
-    /// Parts of pushes that it refused.
+    /// Parts of pushes that the server refused.
     pub refused_parts: u64,
-    /// Connections closed because of what came over them.
+    /// Connections that the server closed because of malformed data on them.
     pub refused_connections: u64,
-    /// Reads that it held back.
+    /// Reads that were parked.
     pub parked_reads: u64,
-    /// Rows it holds.
+    /// Rows that the server holds.
     pub rows_held: u64,
     /// Bytes that wait to be sent.
     pub unsent_bytes: u64,
-    /// What decoding what is pushed costs, and encoding what is read.
+    /// The cost of decoding pushes (up), and of encoding rows that are read (down).
     pub codecs: [CodecCost; 2],
 }
 
-/// What codecs do in one direction, over all tables, as far as it is known.
+/// What codecs save, lose and cost in one direction, over all tables. `None` is not known.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CodecCost {
-    /// How many times fewer bytes.
+    /// Bytes before encoding over bytes after it.
     pub ratio: Option<f64>,
     /// ‖x − decoded‖ / ‖x‖.
     pub relative_error: Option<f64>,
-    /// Seconds of a processor for a megabyte.
+    /// Processor seconds for a megabyte of values.
     pub seconds_per_megabyte: Option<f64>,
 }
 
-/// What only servers have.
+/// The metrics that only servers have.
 #[derive(Default)]
 pub(crate) struct ServerLevels {
     rows_held: Levels,
@@ -51,7 +52,7 @@ impl ServerLevels {
 }
 
 impl Metrics {
-    /// What a server knows now.
+    /// Sets the metrics of server `number`.
     ///
     /// ```
     /// use observe::{Metrics, ServerState};

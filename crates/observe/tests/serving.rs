@@ -1,4 +1,4 @@
-//! Metrics as whoever scrapes them sees them.
+//! Metrics as an HTTP client sees them.
 
 #![expect(clippy::unwrap_used, reason = "a test says so by falling over")]
 
@@ -12,13 +12,14 @@ fn ask(address: SocketAddr, request: &[u8]) -> String {
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     stream.write_all(request).unwrap();
     let mut answer = Vec::new();
-    // Whoever is hung up on in the middle of asking sees a reset, or nothing.
+    // A client that is still sending when the exporter closes the connection gets a reset, or no
+    // answer.
     stream.read_to_end(&mut answer).ok();
     String::from_utf8(answer).unwrap()
 }
 
 #[test]
-fn metrics_are_served_to_who_asks_rightly_and_nobody_else_does_harm() {
+fn exporter_answers_valid_requests_and_survives_others() {
     let metrics = Metrics::new();
     let worker = metrics.worker(3);
     worker.learnt(500, 0.25, 2, 1);
@@ -81,11 +82,11 @@ fn metrics_are_served_to_who_asks_rightly_and_nobody_else_does_harm() {
         assert!(body.lines().any(|found| found == line), "{line} is not in\n{body}");
     }
     drop(exporter);
-    assert!(TcpStream::connect(address).is_err(), "nobody listens any more");
+    assert!(TcpStream::connect(address).is_err(), "a dropped exporter still listens");
 }
 
 #[test]
-fn an_address_that_is_taken_is_refused() {
+fn exporter_refuses_an_address_that_is_taken() {
     let exporter = Exporter::start("127.0.0.1:0", Metrics::new()).unwrap();
     assert!(Exporter::start(exporter.address(), Metrics::new()).is_err());
 }

@@ -1,4 +1,4 @@
-//! Axes: from values to pixels, and the round numbers to mark.
+//! Axes: they map values to pixels, and choose the round values to mark.
 
 /// How values spread over an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,8 +17,8 @@ pub(super) struct Axis {
     to: f64,
 }
 
-/// Values that differ by more than this factor are shown on a logarithmic axis: a linear one would
-/// flatten the small ones.
+/// Values that differ by more than this factor get a logarithmic axis: on a linear one, small values
+/// would look like zero.
 const LINEAR_RATIO: f64 = 30.0;
 
 impl Axis {
@@ -27,21 +27,20 @@ impl Axis {
         Self { scale: Scale::Linear, low: 0.0, high: if high > 0.0 { high } else { 1.0 }, from, to }
     }
 
-    /// An axis for all of `values`, on the scale that fits them, with some air at both ends.
+    /// An axis for all of `values`, on the scale that fits them, with some space at both ends.
     pub(super) fn around(values: &[f64], from: f64, to: f64) -> Self {
         let low = values.iter().copied().reduce(f64::min).unwrap_or(0.0);
         let high = values.iter().copied().reduce(f64::max).unwrap_or(1.0);
         if low > 0.0 && high / low > LINEAR_RATIO {
-            let air = (high / low).powf(0.04);
-            return Self { scale: Scale::Logarithmic, low: low / air, high: high * air, from, to };
+            let space = (high / low).powf(0.04);
+            return Self { scale: Scale::Logarithmic, low: low / space, high: high * space, from, to };
         }
-        // A single value has no extent of its own: it gets one, in proportion to its size.
-        let air = if high > low { (high - low) * 0.04 } else { low.abs().max(1.0) * 0.1 };
-        Self { scale: Scale::Linear, low: low - air, high: high + air, from, to }
+        // A single value gets an axis around it, in proportion to its size.
+        let space = if high > low { (high - low) * 0.04 } else { low.abs().max(1.0) * 0.1 };
+        Self { scale: Scale::Linear, low: low - space, high: high + space, from, to }
     }
 
-    /// The same axis with its low end moved `pixels` beyond `from`, so that this many more are free
-    /// of values.
+    /// The same axis with `pixels` more free space at its low end.
     pub(super) fn with_room_below(self, pixels: f64) -> Self {
         let room = pixels * (self.to - self.from).signum();
         let part = room / (self.to - self.from - room);
@@ -52,7 +51,7 @@ impl Axis {
         Self { low, ..self }
     }
 
-    /// The same axis with its high end moved up to the next of about `wanted` round values.
+    /// The same axis with its high end moved up to the next round value, of about `wanted` on it.
     pub(super) fn up_to_a_tick(self, wanted: usize) -> Self {
         match self.scale {
             Scale::Linear => {
@@ -92,13 +91,15 @@ fn linear_step(low: f64, high: f64, wanted: usize) -> f64 {
 fn linear_ticks(low: f64, high: f64, wanted: usize) -> Vec<(f64, String)> {
     let step = linear_step(low, high, wanted);
     let decimals = (-(step * 1.001).log10().floor()).max(0.0) as usize;
-    let (first, last) = ((low / step).ceil() as i64, (high / step + 1e-9).floor() as i64);
+    let first = (low / step).ceil() as i64;
+    let last = (high / step + 1e-9).floor() as i64;
     (first..=last).map(|multiple| multiple as f64 * step).map(|value| (value, format!("{value:.decimals$}"))).collect()
 }
 
 fn logarithmic_ticks(low: f64, high: f64) -> Vec<(f64, String)> {
-    let (first, last) = (low.log10().floor() as i32, high.log10().ceil() as i32);
-    // Over many powers of ten, their halves and fifths would crowd.
+    let first = low.log10().floor() as i32;
+    let last = high.log10().ceil() as i32;
+    // Over many powers of ten, ticks at 2 and 5 would crowd.
     let digits: &[f64] = if last - first > 3 { &[1.0] } else { &[1.0, 2.0, 5.0] };
     (first..=last)
         .flat_map(|power| digits.iter().map(move |digit| (digit * 10f64.powi(power), power)))
@@ -131,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn room_below_keeps_every_value_clear_of_the_low_end() {
+    fn with_room_below_keeps_the_low_end_free_of_values() {
         for values in [[0.5, 0.7], [0.01, 1.0]] {
             let axis = Axis::around(&values, 400.0, 100.0).with_room_below(60.0);
             assert!(axis.pixel(values[0]) <= 340.0 && axis.pixel(values[1]) >= 100.0);
@@ -139,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn one_value_or_none_still_gives_an_axis() {
+    fn axis_exists_for_one_value_and_for_none() {
         for values in [&[][..], &[0.0], &[5.0], &[-3.0, -3.0]] {
             let axis = Axis::around(values, 0.0, 100.0);
             assert!(axis.pixel(values.first().copied().unwrap_or_default()).is_finite());

@@ -1,5 +1,5 @@
-//! Where a curve's name goes: beside its end if there is room, else along it, and never on top of
-//! anything.
+//! Places the names of curves: beside the curve's end if there is room, else along the curve, clear
+//! of everything else on the page.
 
 /// A rectangle on the page.
 #[derive(Clone, Copy, Debug)]
@@ -31,8 +31,8 @@ impl Area {
         Area { left: self.left.min(x), top: self.top.min(y), right: self.right.max(x), bottom: self.bottom.max(y) }
     }
 
-    /// Does the segment touch the area? Cuts the segment down to the area's width, then to its
-    /// height, and sees what is left of it (Liang and Barsky, 1984).
+    /// Whether the segment touches the area. Clips the segment to the area's width, then to its
+    /// height, and checks whether a part is left (Liang and Barsky, 1984).
     fn touches(&self, from: (f64, f64), to: (f64, f64)) -> bool {
         let (mut enter, mut leave) = (0f64, 1f64);
         for (start, step, low, high) in
@@ -44,7 +44,8 @@ impl Area {
                 }
                 continue;
             }
-            let (one, other) = ((low - start) / step, (high - start) / step);
+            let one = (low - start) / step;
+            let other = (high - start) / step;
             enter = enter.max(one.min(other));
             leave = leave.min(one.max(other));
         }
@@ -52,28 +53,30 @@ impl Area {
     }
 }
 
-/// How far a name stays from the point of its curve that it stands beside, and from the rest of the
-/// curve.
+/// The distance of a name from the point of its curve that it stands beside, in pixels.
 const GAP: f64 = 9.0;
+/// The least distance of a name from the rest of its curve, in pixels.
 const OWN_CLEARANCE: f64 = 5.0;
-/// Names are this high.
+/// The height of a name, in pixels.
 const HEIGHT: f64 = 18.0;
-/// How far a name would like to stay from everything else, and what it will settle for.
+/// Distances of a name from everything else, in pixels: the first that can be kept is used.
 const CLEARANCES: [f64; 4] = [26.0, 18.0, 10.0, 4.0];
 
-/// A place `width` wide for the name of the curve `own` (an index into `curves`, each a line of
-/// pixels): on the page, near its curve, and as clear of the other curves and of what is `taken` as
-/// can be. A page too crowded for that gives the place beside the curve's end; a curve without
-/// points has no place.
+/// A place `width` wide for the name of the curve `own`, an index into `curves`, each a line of
+/// pixels.
+///
+/// The place is on the page, near its curve, and as far as possible from the other curves and from
+/// the areas that are `taken`. If the page is too crowded, it is beside the curve's end. A curve
+/// without points has no place.
 pub(super) fn place(own: usize, width: f64, curves: &[Vec<(f64, f64)>], taken: &[Area], page: &Area) -> Option<Area> {
     let tip = *curves[own].last()?;
     let end = beside(tip, width);
-    // First beside the end, or a line above or below it; then from the middle outwards, above to
-    // the right (where a falling curve leaves room) and below to the left.
+    // Candidates: first beside the end, or a line above or below it. Then along the curve, from its
+    // middle outwards: above to the right, where a falling curve leaves room, and below to the left.
     let mut along: Vec<(f64, f64)> = curves[own].windows(2).flat_map(|pair| between(pair[0], pair[1])).collect();
     let middle = (curves[own][0].0 + tip.0) / 2.0;
     let from_middle = |point: &(f64, f64)| (point.0 - middle).abs();
-    // Near its start a curve is hard to tell from the others: they all start at the same loss.
+    // Not near the start: all curves start at the same loss, so they are hard to tell apart there.
     along.retain(|point| from_middle(point) <= 0.4 * (tip.0 - curves[own][0].0));
     along.sort_by(|one, other| from_middle(one).total_cmp(&from_middle(other)));
     let shifts = [(0.0, 0.0), (0.0, -HEIGHT), (0.0, HEIGHT), (-width - GAP, HEIGHT)];
@@ -86,7 +89,7 @@ pub(super) fn place(own: usize, width: f64, curves: &[Vec<(f64, f64)>], taken: &
 
     let touched = |area: &Area, curve: &[(f64, f64)]| curve.windows(2).any(|pair| area.touches(pair[0], pair[1]));
     let clear = |point: (f64, f64), area: &Area, clearance: f64| {
-        // Nothing may come between a name and its curve either.
+        // No other curve may pass between a name and its curve.
         let others = area.grown(clearance).reaching(point);
         area.within(page)
             && !touched(&area.grown(OWN_CLEARANCE - 1.0), &curves[own])
@@ -103,7 +106,7 @@ fn beside((x, y): (f64, f64), width: f64) -> Area {
     Area { left: x + GAP, top: y - HEIGHT / 2.0, right: x + GAP + width, bottom: y + HEIGHT / 2.0 }
 }
 
-/// The points of a segment from its start to before its end, at most ten pixels apart.
+/// Points of a segment, at most ten pixels apart, with its start and without its end.
 fn between(from: (f64, f64), to: (f64, f64)) -> impl Iterator<Item = (f64, f64)> {
     let steps = ((to.0 - from.0).hypot(to.1 - from.1) / 10.0).ceil().max(1.0) as usize;
     (0..steps).map(move |step| {
@@ -119,7 +122,7 @@ mod tests {
     const PAGE: Area = Area { left: 0.0, top: 0.0, right: 400.0, bottom: 200.0 };
 
     #[test]
-    fn segments_touch_what_they_cross_even_when_both_ends_lie_outside() {
+    fn touches_finds_segments_that_cross_the_area_with_both_ends_outside() {
         let area = Area { left: 10.0, top: 10.0, right: 20.0, bottom: 20.0 };
         for (from, to, touches) in [
             ((0.0, 15.0), (30.0, 15.0), true),
@@ -135,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_goes_beside_the_end_of_its_curve_when_there_is_room() {
+    fn place_is_beside_the_end_of_the_curve_if_there_is_room() {
         let curves = [vec![(10.0, 20.0), (200.0, 100.0)]];
         let area = place(0, 80.0, &curves, &[], &PAGE).unwrap();
         assert_eq!((area.left, area.top), (209.0, 91.0));
@@ -150,14 +153,14 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_does_not_fit_beside_the_end_moves_along_the_curve() {
+    fn place_moves_along_the_curve_if_the_name_does_not_fit_beside_its_end() {
         let curves = [vec![(10.0, 100.0), (100.0, 100.0), (390.0, 100.0)]];
         let area = place(0, 80.0, &curves, &[], &PAGE).unwrap();
         assert!(area.within(&PAGE) && !area.touches(curves[0][0], curves[0][2]));
     }
 
     #[test]
-    fn a_curve_without_points_has_no_name() {
+    fn curve_without_points_has_no_place() {
         assert!(place(0, 80.0, &[vec![]], &[], &PAGE).is_none());
     }
 }

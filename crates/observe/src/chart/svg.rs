@@ -1,8 +1,8 @@
-//! The little of SVG that a chart needs. Coordinates are written to a tenth of a pixel.
+//! Writes the few SVG elements that a chart needs. Coordinates are rounded to a tenth of a pixel.
 
 use std::fmt::Write;
 
-/// Which end of a text its position names.
+/// Which point of a text stands at its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Anchor {
     Start,
@@ -19,25 +19,25 @@ pub(super) struct Font<'a> {
 }
 
 impl Font<'_> {
-    /// About how wide a text will be: fonts differ, so this errs on the wide side.
+    /// An estimate of a text's width, on the wide side because fonts differ.
     pub(super) fn width(&self, text: &str) -> f64 {
         let letter = if self.weight >= 600 { 0.58 } else { 0.54 };
         text.chars().count() as f64 * self.size * letter
     }
 }
 
-/// A drawing under way.
+/// A drawing, to which elements are added.
 #[derive(Debug, Default)]
 pub(super) struct Drawing(String);
 
 impl Drawing {
-    /// Adds an element that is written already.
+    /// Adds an element as it is given.
     pub(super) fn raw(&mut self, element: &str) {
         self.0.push_str(element);
         self.0.push('\n');
     }
 
-    /// Adds a straight line; `style` is further attributes.
+    /// Adds a straight line; `style` holds its other attributes.
     pub(super) fn line(&mut self, (x1, y1): (f64, f64), (x2, y2): (f64, f64), style: &str) {
         self.raw(&format!(r#"<line x1="{x1:.1}" y1="{y1:.1}" x2="{x2:.1}" y2="{y2:.1}" {style}/>"#));
     }
@@ -52,7 +52,7 @@ impl Drawing {
         self.raw(&format!(r#"<polyline points="{}" fill="none" {style}/>"#, list.trim_end()));
     }
 
-    /// Adds a disc with a white rim, which keeps it apart from the line it sits on.
+    /// Adds a disc with a white rim, which sets it off from its line.
     pub(super) fn disc(&mut self, (x, y): (f64, f64), radius: f64, colour: &str) {
         let colour = escape(colour);
         self.raw(&format!(
@@ -60,7 +60,7 @@ impl Drawing {
         ));
     }
 
-    /// Adds a text whose letters stand on `y`.
+    /// Adds a text with its baseline at `y`.
     pub(super) fn text(&mut self, (x, y): (f64, f64), anchor: Anchor, font: Font, text: &str) {
         let anchor = match anchor {
             Anchor::Start => "start",
@@ -68,7 +68,8 @@ impl Drawing {
             Anchor::End => "end",
         };
         let Font { size, weight, colour } = font;
-        let (colour, text) = (escape(colour), escape(text));
+        let colour = escape(colour);
+        let text = escape(text);
         self.raw(&format!(
             r#"<text x="{x:.1}" y="{y:.1}" text-anchor="{anchor}" font-size="{size}" font-weight="{weight}" fill="{colour}">{text}</text>"#
         ));
@@ -80,7 +81,7 @@ impl Drawing {
     }
 }
 
-/// A text as it may stand in an element or an attribute.
+/// Escapes a text for use in an element or an attribute.
 pub(super) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
