@@ -1,8 +1,8 @@
-//! Builds what later steps need while one runs that mostly waits, as tests of processes and
-//! time-outs do.
+//! Builds ahead: while a step runs that mostly waits (tests of processes and time-outs), builds
+//! what later steps need.
 //!
-//! At the lowest priority, so that those tests hardly notice, and without a word: the step that
-//! needs it says what is wrong with it.
+//! The builds run at the lowest priority, so that the tests hardly notice. They print nothing: the
+//! step that needs a build reports its errors.
 
 use std::{
     path::Path,
@@ -21,24 +21,26 @@ use crate::{
     steps::{Step, Work},
 };
 
-/// How often it looks whether it is to stop.
+/// How often a build is checked: whether it has ended, or should stop.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Builds that are under way.
+/// Builds under way, on a thread. Dropping this kills the current build and starts no other.
 pub struct Ahead {
-    /// No other is begun.
+    /// Set when no further build should start.
     enough: Arc<AtomicBool>,
-    /// The one under way is given up, too.
+    /// Set when the current build should be killed, too.
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Ahead {
-    /// Begins to build, one after another, what these steps will ask for.
+    /// Starts to build what the steps `later` need, one build after another.
     pub fn of(root: &Path, later: &[Step]) -> Self {
-        let (enough, stop) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-        let commands: Vec<Command> = arguments(later).into_iter().filter_map(|build| build.command(root)).collect();
-        let (no_more, end) = (Arc::clone(&enough), Arc::clone(&stop));
+        let enough = Arc::new(AtomicBool::new(false));
+        let stop = Arc::new(AtomicBool::new(false));
+        let commands: Vec<Command> = builds(later).into_iter().filter_map(|build| build.command(root)).collect();
+        let no_more = Arc::clone(&enough);
+        let end = Arc::clone(&stop);
         let thread = std::thread::spawn(move || {
             for mut command in commands {
                 if no_more.load(Ordering::Relaxed) {
@@ -52,8 +54,8 @@ impl Ahead {
         Self { enough, stop, thread: Some(thread) }
     }
 
-    /// The step that left room is over: the build that is under way is the next thing to be done
-    /// anyway.
+    /// Waits for the current build and starts no other. Called when the step that left room is
+    /// over: the next step needs the build anyway.
     pub fn finish(mut self) {
         self.enough.store(true, Ordering::Relaxed);
         self.join();
@@ -64,7 +66,6 @@ impl Ahead {
     }
 }
 
-/// Nobody wants any of it any more.
 impl Drop for Ahead {
     fn drop(&mut self) {
         self.enough.store(true, Ordering::Relaxed);
@@ -73,6 +74,7 @@ impl Drop for Ahead {
     }
 }
 
+/// Waits for a build; kills it when `end` is set.
 fn see_through(mut child: Child, end: &AtomicBool) {
     while matches!(child.try_wait(), Ok(None)) {
         if end.load(Ordering::Relaxed) {
@@ -87,9 +89,11 @@ fn see_through(mut child: Child, end: &AtomicBool) {
 /// A build that a later step begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Build {
-    /// What the Python package is tested with.
+    /// Fetches the packages that tests of the Python package need.
     Python,
+    /// All fuzz targets.
     Fuzz,
+    /// Cargo with these arguments.
     Cargo(&'static str),
 }
 
@@ -111,9 +115,9 @@ impl Build {
     }
 }
 
-/// What can be built ahead of these steps: what the Python package needs, which is mostly waited
-/// for, then all fuzz targets at once, and what clippy looks at.
-fn arguments(later: &[Step]) -> Vec<Build> {
+/// The builds that these steps need: first the Python packages, which are mostly downloads, then
+/// all fuzz targets at once, and clippy.
+fn builds(later: &[Step]) -> Vec<Build> {
     let is_python = |step: &&Step| matches!(step.work, Work::Python(_));
     let mut builds: Vec<Build> = later.iter().filter(is_python).map(|_| Build::Python).collect();
     for step in later {
@@ -139,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn each_thing_is_built_once() {
+    fn builds_lists_each_build_once() {
         let fuzz = |target: &str| step(Work::Fuzz { target: target.to_owned(), runs: 1 });
         let cargo = |arguments| step(Work::Cargo { variable: None, arguments });
         let later = [
@@ -150,11 +154,11 @@ mod tests {
             cargo("clippy --workspace"),
             step(Work::Graph),
         ];
-        assert_eq!(arguments(&later), [Build::Python, Build::Fuzz, Build::Cargo("clippy --workspace")]);
+        assert_eq!(builds(&later), [Build::Python, Build::Fuzz, Build::Cargo("clippy --workspace")]);
     }
 
     #[test]
-    fn what_is_under_way_is_seen_through_or_given_up() {
+    fn see_through_waits_for_a_build_or_kills_it() {
         let sleep = |seconds: &str| Command::new("sleep").arg(seconds).spawn().expect("sleep is everywhere");
         see_through(sleep("0"), &AtomicBool::new(false));
         see_through(sleep("600"), &AtomicBool::new(true));

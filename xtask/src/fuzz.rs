@@ -1,8 +1,8 @@
 //! Builds and runs one libFuzzer target on the stable toolchain.
 //!
-//! cargo-fuzz asks for a nightly compiler because of its sanitizers. Coverage, which is what steers
-//! the fuzzer, is an LLVM pass that stable can be told to run; a decoder in safe Rust shows its
-//! faults as panics, without a sanitizer.
+//! cargo-fuzz needs a nightly compiler for its sanitizers. This does without: coverage, which
+//! guides the fuzzer, is an LLVM pass that the stable compiler can run, and a decoder in safe Rust
+//! shows its faults as panics.
 
 use std::{
     env, fs,
@@ -12,11 +12,12 @@ use std::{
 
 use crate::run::{Failure, cargo, succeed};
 
-/// One input's length: beyond the largest header, short enough to try many.
+/// The longest input: longer than the largest header, and short enough to try many.
 const MAX_INPUT_BYTES: u32 = 4096;
 
-/// Counters per edge and a table of their places guide the fuzzer; traced comparisons let it guess
-/// magic numbers. One codegen unit, or the pass sees the code in pieces.
+/// Compiler flags for coverage. Counters for each edge and a table of their places guide the
+/// fuzzer; traced comparisons let it guess magic numbers. With one codegen unit, the pass sees all
+/// code.
 const FLAGS: [&str; 8] = [
     "-Cpasses=sancov-module",
     "-Cllvm-args=-sanitizer-coverage-level=4",
@@ -28,15 +29,15 @@ const FLAGS: [&str; 8] = [
     "fuzzing",
 ];
 
-/// What cargo puts between flags in CARGO_ENCODED_RUSTFLAGS, which goes before any RUSTFLAGS of the
-/// caller's.
+/// The separator of flags in CARGO_ENCODED_RUSTFLAGS, a variable that takes precedence over the
+/// caller's RUSTFLAGS.
 const FLAG_SEPARATOR: &str = "\u{1f}";
 
-/// Exit statuses with which libFuzzer says that it wrote an input: too slow, too much memory,
-/// crash.
+/// Exit statuses of libFuzzer after it wrote an input that was too slow, took too much memory or
+/// crashed.
 const BAD_INPUT: [i32; 3] = [70, 71, 77];
 
-/// Tries `runs` inputs, after those kept from earlier runs.
+/// Tries `runs` new inputs, after the inputs that earlier runs kept.
 pub fn run(root: &Path, target: &str, runs: u64) -> Result<(), Failure> {
     require_cxx_compiler()?;
     let corpus = format!("fuzz/corpus/{target}");
@@ -50,8 +51,8 @@ pub fn run(root: &Path, target: &str, runs: u64) -> Result<(), Failure> {
         .arg("--")
         .args([format!("-runs={runs}"), "-seed=1".to_owned(), format!("-max_len={MAX_INPUT_BYTES}")])
         .arg(format!("-artifact_prefix={artifacts}/"))
-        // New inputs go to the first folder; the others are read only: what broke once is tried
-        // again, and a format that nobody guesses begins with a file of it.
+        // New inputs go to the first folder. The others are only read: inputs that once broke the
+        // target, and files of formats that the fuzzer would not guess.
         .args([&corpus, &artifacts]);
     let seeds = format!("fuzz/seeds/{target}");
     if root.join(&seeds).is_dir() {
@@ -65,25 +66,26 @@ pub fn run(root: &Path, target: &str, runs: u64) -> Result<(), Failure> {
     })
 }
 
-/// Builds every target.
+/// The command that builds every target.
 pub fn build(root: &Path) -> Result<Command, Failure> {
     instrumented(root, "build")
 }
 
-/// Cargo doing this with fuzz targets.
+/// Cargo's `verb` for the fuzz targets, with coverage.
 fn instrumented(root: &Path, verb: &str) -> Result<Command, Failure> {
     let mut command = cargo(root);
     command
         .env("CARGO_ENCODED_RUSTFLAGS", FLAGS.join(FLAG_SEPARATOR))
         .args([verb, "--release", "--manifest-path", "fuzz/Cargo.toml"])
-        // Naming the target, even when it is the host, keeps the flags off build scripts.
+        // With an explicit target, even the host's, cargo does not apply the flags to build
+        // scripts.
         .args(["--target", &host_triple()?]);
     Ok(command)
 }
 
 fn require_cxx_compiler() -> Result<(), Failure> {
     let compiler = env::var("CXX").unwrap_or_else(|_| "c++".to_owned());
-    // CXX may carry a wrapper or flags: only its first word is a program.
+    // CXX may hold a wrapper or flags after the program, so only its first word is started.
     let program = compiler.split_whitespace().next().unwrap_or("c++").to_owned();
     match Command::new(&program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status() {
         Ok(_) => Ok(()),

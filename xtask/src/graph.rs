@@ -1,30 +1,30 @@
-//! The crate graph: who may depend on whom. A pure check over the packages; every violation is
-//! named with its reason.
+//! The crate graph: which crate may depend on which. [`check`] is a pure function from packages to
+//! violations, each with its reason.
 
 use std::fmt;
 
-/// A package of the workspace, as far as the graph needs it.
+/// A package of the workspace, as far as the check needs it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Package {
     pub name: String,
-    /// Where it lies, from the root of the repository.
+    /// The package's folder, relative to the root of the repository.
     pub folder: String,
-    /// What its code or build script depends on, by package name.
+    /// Package names of the dependencies of its code and build script.
     pub dependencies: Vec<String>,
 }
 
-/// A way in which the graph is not the one drawn.
+/// A place where the graph breaks a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Violation {
-    /// A crate stands where or under a name that the order does not know.
+    /// [`ORDER`] has no crate of this name in this folder.
     Unlisted { package: String, folder: String },
-    /// A crate depends on one that stands below it.
+    /// A crate depends on one that is not above it in [`ORDER`].
     OutOfOrder { package: String, dependency: String },
     /// The first crate depends on something.
     TypesDepends { dependency: String },
-    /// A machine reaches I/O: through each crate named to the last, which does it.
+    /// A machine depends on I/O. The path goes from the machine to the crate that does I/O.
     MachineReachesIo { path: Vec<String> },
-    /// A learning program sees more than it should need.
+    /// The crate of learning programs depends on more than it should need.
     AppsSees { dependency: String },
 }
 
@@ -37,8 +37,8 @@ const ROUTE: &str = "slackwater-route";
 const APPS: &str = "slackwater-apps";
 const XTASK: &str = "xtask";
 
-/// Every crate, as (folder under crates/, package). A crate depends only on those above it. Some
-/// names are reserved: their crates are made when they have something to hold.
+/// Every crate, as (folder under crates/, package). A crate depends only on crates above it. Some
+/// names are reserved for crates that do not exist yet.
 const ORDER: [(&str, &str); 25] = [
     ("types", TYPES),
     ("wire", "slackwater-wire"),
@@ -67,16 +67,16 @@ const ORDER: [(&str, &str); 25] = [
     ("python", "slackwater-python"),
 ];
 
-/// The sans-IO machines: a simulator drives them, so no I/O may be reachable from them.
+/// The sans-I/O machines: a simulator drives them, so they must not depend on I/O.
 const MACHINES: [&str; 5] = [LEASE, SHARD, WORKER, COORDINATOR, ROUTE];
 
-/// What must not be reachable from a machine.
+/// The crates that do I/O, on which no machine may depend, directly or through another crate.
 const IO: [&str; 5] = ["slackwater-net", "slackwater-store", "mio", "tokio", "socket2"];
 
-/// The only crates of ours that a learning program sees.
+/// The only crates of Slackwater on which learning programs may depend.
 const SEEN_BY_APPS: [&str; 3] = ["slackwater", "slackwater-data", "slackwater-schedule"];
 
-/// Everything that is wrong with the graph of `packages`.
+/// All violations in the graph of `packages`.
 pub fn check(packages: &[Package]) -> Vec<Violation> {
     let mut violations: Vec<Violation> = packages.iter().flat_map(check_package).collect();
     for machine in packages.iter().filter(|package| MACHINES.contains(&package.name.as_str())) {
@@ -99,8 +99,7 @@ fn check_package(package: &Package) -> Vec<Violation> {
     violations
 }
 
-/// The first rule that this dependency breaks, most particular rule first. [`reach_io`] finds I/O
-/// of machines.
+/// The violation by this dependency, by the most specific rule. [`reach_io`] finds I/O of machines.
 fn check_dependency(package: &str, dependency: &str) -> Option<Violation> {
     let ours = place(dependency);
     if package == TYPES {
@@ -116,7 +115,8 @@ fn check_dependency(package: &str, dependency: &str) -> Option<Violation> {
         .then(|| Violation::OutOfOrder { package: package.to_owned(), dependency: dependency.to_owned() })
 }
 
-/// Follows dependencies inside the workspace from `package`, whose path from a machine is `path`.
+/// Follows dependencies inside the workspace from `package`, and adds a violation for each that
+/// does I/O. `path` leads from a machine to `package`.
 fn reach_io(packages: &[Package], package: &Package, path: &mut Vec<String>, violations: &mut Vec<Violation>) {
     for dependency in &package.dependencies {
         if path.contains(dependency) {
@@ -132,6 +132,7 @@ fn reach_io(packages: &[Package], package: &Package, path: &mut Vec<String>, vio
     }
 }
 
+/// The package's index in [`ORDER`].
 fn place(package: &str) -> Option<usize> {
     ORDER.iter().position(|(_, name)| *name == package)
 }
@@ -142,22 +143,26 @@ impl fmt::Display for Violation {
             Self::Unlisted { package, folder } => write!(
                 f,
                 "{package} in {folder}/ is not in the list of crates: add it to ORDER in xtask/src/graph.rs, or move its \
-                 code to the crate whose purpose it serves"
+                 code to an existing crate"
             ),
             Self::OutOfOrder { package, dependency } => {
-                write!(f, "{package} depends on {dependency}, which does not stand above it in the order of crates")
+                write!(f, "{package} depends on {dependency}, which is not above it in ORDER in xtask/src/graph.rs")
             }
             Self::TypesDepends { dependency } => {
                 write!(
                     f,
-                    "{TYPES} depends on {dependency}: it must depend on nothing, so that every crate can afford it"
+                    "{TYPES} depends on {dependency}: it must depend on nothing, because every crate depends on it"
                 )
             }
             Self::MachineReachesIo { path } => {
-                write!(f, "{}: the machines do no I/O, so that a simulator can drive them", path.join(" -> "))
+                write!(f, "{}: machines must not depend on I/O, so that a simulator can drive them", path.join(" -> "))
             }
             Self::AppsSees { dependency } => {
-                write!(f, "{APPS} depends on {dependency}: of our crates, it sees {} only", SEEN_BY_APPS.join(", "))
+                write!(
+                    f,
+                    "{APPS} depends on {dependency}: of Slackwater's crates, it may depend on {} only",
+                    SEEN_BY_APPS.join(", ")
+                )
             }
         }
     }
@@ -189,12 +194,12 @@ mod tests {
     }
 
     #[test]
-    fn the_graph_as_drawn_passes() {
+    fn check_accepts_a_graph_in_order() {
         assert_eq!(check(&good()), []);
     }
 
     #[test]
-    fn each_dependency_that_breaks_a_rule_is_named_once() {
+    fn check_names_each_wrong_dependency_once() {
         let out_of_order = |package: &str, dependency: &str| Violation::OutOfOrder {
             package: package.to_owned(),
             dependency: dependency.to_owned(),
@@ -230,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crate_of_another_name_or_in_another_place_is_named() {
+    fn check_names_a_crate_with_an_unlisted_name_or_folder() {
         for (folder, name) in [
             ("crates/common", "slackwater-common"),
             ("crates/common", "slackwater-codec"),
@@ -246,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_circle_of_crates_is_reported_and_not_followed_for_ever() {
+    fn check_ends_on_a_cycle_and_names_it() {
         let packages =
             [package("crates/wire", "slackwater-wire", &[SHARD]), package("crates/shard", SHARD, &["slackwater-wire"])];
         let expected = Violation::OutOfOrder { package: "slackwater-wire".into(), dependency: SHARD.into() };

@@ -1,7 +1,8 @@
-//! The house rules: what every text of the repository keeps to, checked over the texts alone.
+//! The house rules: checks of words, names, line widths and file lengths over all texts of the
+//! repository.
 //!
 //! Every check is a function from files to violations, without I/O; [`files`] reads the files. The
-//! lists that people edit lie in xtask/house/, and `cargo xtask help house` explains them.
+//! lists that people edit are in xtask/house/, and `cargo xtask help house` explains them.
 
 mod files;
 mod glob;
@@ -20,7 +21,7 @@ pub use width::list as list_wide_prose;
 /// A text file of the repository.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct File {
-    /// From the root of the repository, with `/` between folders.
+    /// Relative to the root of the repository, with `/` between folders.
     pub path: String,
     pub text: String,
 }
@@ -42,7 +43,7 @@ pub enum Check {
 pub struct Violation {
     pub check: Check,
     pub path: String,
-    /// Counted from 1. What concerns a whole file is reported at its first line.
+    /// Counted from 1. A violation by a whole file is reported at its first line.
     pub line: usize,
     /// What is wrong; what to do.
     pub message: String,
@@ -54,7 +55,7 @@ impl Violation {
     }
 }
 
-/// Everything in `files` that breaks a rule, by rule and then by place.
+/// All violations in `files`, sorted by rule and then by place.
 pub fn check(files: &[File]) -> Vec<Violation> {
     let mut violations = [
         width::check(files),
@@ -119,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_violation_reads_as_a_place_and_the_summary_counts_by_rule() {
+    fn violation_shows_its_place_and_summary_counts_by_rule() {
         let violations = [
             Violation::new(Check::FileLength, "a.rs", 1, "too long; split it".into()),
             Violation::new(Check::LineWidth, "b.md", 7, "too wide; wrap it".into()),

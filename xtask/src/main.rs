@@ -1,7 +1,7 @@
-//! The chores of the repository: `cargo xtask help` lists them.
+//! `cargo xtask`: builds, tests and checks the repository. `cargo xtask help` lists the commands.
 //!
-//! A command becomes a list of steps ([`steps`]), which are data; [`run`] does them in order, times
-//! them and stops at the first that fails, saying how to do just that one again.
+//! A command becomes a list of steps ([`steps`]), which are data. [`run`] performs them in order,
+//! times them, stops at the first that fails, and prints how to run that step alone.
 
 mod ahead;
 mod command;
@@ -21,7 +21,7 @@ use std::{
 
 use command::Command;
 
-/// Exit status of a command line that could not be understood, as distinct from a step that failed.
+/// Exit status for a command line that cannot be understood. A failed step has another.
 const USAGE: u8 = 2;
 
 fn main() -> ExitCode {
@@ -55,7 +55,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Prints the list alone, so that it can be written to its file.
+/// Prints the list of files with wide prose and nothing else, so that it can be written to its
+/// file.
 fn list_wide_prose(root: &Path) -> ExitCode {
     match house::read(root) {
         Ok(files) => {

@@ -1,4 +1,5 @@
-//! What cargo says of the packages here, reduced to what the checks need.
+//! Reads `cargo metadata`: the packages of the workspace and the fuzz targets, as far as the checks
+//! need them.
 
 use std::{fmt, io, path::Path};
 
@@ -6,14 +7,14 @@ use serde_json::Value;
 
 use crate::{graph::Package, run::cargo};
 
-/// Why cargo's description could not be had.
+/// Why `cargo metadata` could not be read.
 #[derive(Debug)]
 pub enum MetadataError {
     /// Cargo could not be started.
     NotStarted(io::Error),
-    /// Cargo ran and refused: its own words.
+    /// Cargo failed, with this error message.
     Refused(String),
-    /// The answer is not the JSON that cargo documents.
+    /// This part of the output is not the JSON that cargo documents.
     Unreadable(&'static str),
 }
 
@@ -54,7 +55,7 @@ fn read_package(package: &Value, root: &str) -> Result<Package, MetadataError> {
     let folder = manifest.parent().unwrap_or(manifest);
     let mut dependencies = Vec::new();
     for dependency in array(&package["dependencies"], "dependencies")? {
-        // A build script's dependency shapes the crate as an ordinary one does; a test's does not.
+        // Dependencies of a build script count like ordinary ones; those of tests do not count.
         if dependency["kind"] != "dev" {
             dependencies.push(string(&dependency["name"], "name")?.to_owned());
         }
@@ -77,9 +78,11 @@ fn string<'a>(value: &'a Value, field: &'static str) -> Result<&'a str, Metadata
 impl fmt::Display for MetadataError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotStarted(error) => write!(f, "cargo could not be started: {error}"),
+            Self::NotStarted(error) => write!(f, "cannot start cargo: {error}"),
             Self::Refused(words) => write!(f, "cargo metadata failed: {words}"),
-            Self::Unreadable(field) => write!(f, "cargo metadata answered without a readable `{field}`"),
+            Self::Unreadable(field) => {
+                write!(f, "cannot read `{field}` in the output of `cargo metadata`; its format may have changed")
+            }
         }
     }
 }
@@ -89,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_package_keeps_its_dependencies_under_their_own_names_and_forgets_those_of_its_tests() {
+    fn read_package_keeps_dependencies_under_their_own_names_without_those_of_tests() {
         let package = serde_json::json!({
             "name": "slackwater-shard",
             "manifest_path": "/home/someone/slackwater/crates/shard/Cargo.toml",

@@ -1,23 +1,23 @@
-//! The Python package and its tests, in a virtual environment of their own under target/.
+//! Builds, installs and tests the Python package, in a virtual environment under target/.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::run::{Failure, cargo, succeed};
 
-/// How much of it.
+/// How much to build and test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// Built as the other crates are, and tested with NumPy and PyTorch, which includes equality
-    /// with DistributedDataParallel. Where those cannot be fetched, tested without. Two minutes
-    /// once all is there.
+    /// Builds the module like the other crates, and tests it with NumPy and PyTorch, also for
+    /// equality with DistributedDataParallel. If these packages cannot be fetched, skips tests that
+    /// need them. Takes two minutes once the packages are there.
     Core,
-    /// Installed from its wheel, also where there is nothing but Python; every test there is, the
-    /// examples to their end, and the figures.
+    /// Installs the package from its wheel, also into an environment that has only Python. Runs all
+    /// tests, the examples to their end, and the benchmark.
     Whole,
 }
 
-/// A run with neither NumPy nor PyTorch.
+/// A program that uses the package without NumPy and PyTorch.
 const USE: &str = "
 import array, sys, slackwater
 with slackwater.init():
@@ -29,23 +29,25 @@ assert out.tolist() == [1, 2], out
 assert not {'numpy', 'torch'} & set(sys.modules)
 ";
 
-/// What builds the module beside the examples, which `xtask ci` has built by then: with the
-/// features of all crates together, so that nothing is built a second time.
+/// The arguments of cargo that build the module. They also build the examples, which `xtask ci` has
+/// already built with the features of all crates, so nothing is built a second time.
 const BUILD: &str = "build --workspace --lib --examples";
 
-/// What tests need.
+/// The packages that all tests need.
 const BASE: [&str; 2] = ["numpy", "pytest"];
 const TORCH: &str = "torch";
 
-/// Where tests run.
+/// The virtual environment of the tests.
 const ENVIRONMENT: &str = "target/python";
 
-/// Fetches what the tests need into their environment, unless it is there: a minute or two, most of
-/// which it waits.
+/// The command that fetches the tests' packages into their environment, unless they are there. It
+/// takes a minute or two, most of it waiting.
 pub fn fetch(root: &Path) -> Command {
     let needs = [&BASE[..], &[TORCH]].concat();
-    let (imports, packages) = (needs.join(", "), needs.join(" "));
-    // Compiled when they are first imported, those that are.
+    let imports = needs.join(", ");
+    let packages = needs.join(" ");
+    // --no-compile: Python compiles a module when it is first imported, and most are never
+    // imported.
     let script = format!(
         "test -x {ENVIRONMENT}/bin/python || python3 -m venv {ENVIRONMENT}; {ENVIRONMENT}/bin/python -c 'import {imports}' || \
          {ENVIRONMENT}/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --retries=1 --timeout=20 {packages}"
@@ -75,21 +77,19 @@ fn test_core(root: &Path, folder: &Path, python: &Path) -> Result<(), Failure> {
     build.args(BUILD.split(' '));
     succeed(build)?;
     let package = lay_out(root, folder)?;
-    // Whoever has no network should not wait for it.
+    // Few retries and a short time-out, so that a machine without a network does not wait long.
     let without_torch = [&["--retries=1", "--timeout=20"][..], &BASE].concat();
     if !imports(python, &[&BASE[..], &[TORCH]].concat())
         && succeed(fetch(root)).is_err()
         && succeed(pip(python, root, &without_torch)).is_err()
     {
-        println!(
-            "    SKIPPED: python/tests, for which NumPy and pytest could not be fetched; the package is only used without them"
-        );
+        println!("    SKIPPED: python/tests: cannot fetch NumPy and pytest; only a short program without them is run");
         let mut usage = Command::new(python);
         usage.args(["-c", USE]).env("PYTHONPATH", package);
         return succeed(usage);
     }
     if !imports(python, &[TORCH]) {
-        println!("    SKIPPED: tests of slackwater.torch, for which PyTorch could not be fetched");
+        println!("    SKIPPED: tests of slackwater.torch: cannot fetch PyTorch");
     }
     let mut test = pytest(python, root);
     test.args(["-m", "not slow"]).env("PYTHONPATH", package);
@@ -113,12 +113,13 @@ fn pytest(python: &Path, root: &Path) -> Command {
     test
 }
 
+/// Whether Python can import these modules.
 fn imports(python: &Path, modules: &[&str]) -> bool {
     let imports = format!("import {}", modules.join(", "));
     Command::new(python).args(["-c", &imports]).output().is_ok_and(|done| done.status.success())
 }
 
-/// Makes the wheel, in a folder that has no other, and returns where it is.
+/// Builds the wheel in an empty folder, and returns its path.
 fn build_wheel(root: &Path, python: &Path, folder: &Path) -> Result<String, Failure> {
     let into = folder.join("wheel");
     let at = |error| Failure::File { path: into.display().to_string(), error };
@@ -134,8 +135,8 @@ fn build_wheel(root: &Path, python: &Path, folder: &Path) -> Result<String, Fail
     Ok(wheel.path().display().to_string())
 }
 
-/// Installs the wheel in a new environment, with no compiler and no other command in its path, and
-/// uses it there.
+/// Installs and uses the wheel in a new environment, with no compiler and no other command in its
+/// path.
 fn install_bare(root: &Path, folder: &Path, wheel: &str) -> Result<(), Failure> {
     let mut make = Command::new("python3");
     make.args(["-m", "venv", "--clear"]).arg(folder).current_dir(root);
@@ -157,7 +158,7 @@ fn pip(python: &Path, root: &Path, what: &[&str]) -> Command {
     install
 }
 
-/// The package as a wheel would have it, around the module that cargo has just built. Returns the
+/// Lays out the package as a wheel would, with the module that cargo has just built. Returns the
 /// folder to import it from.
 fn lay_out(root: &Path, folder: &Path) -> Result<PathBuf, Failure> {
     let package = folder.join("package");

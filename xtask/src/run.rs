@@ -1,5 +1,5 @@
-//! Does the steps in order, times each, and stops at the first that fails. Beside one that leaves
-//! room, later ones are built.
+//! Runs the steps of a command in order, times each, and stops at the first that fails. Beside a
+//! step that leaves room, builds what later steps need.
 
 use std::{
     fmt, io,
@@ -23,19 +23,19 @@ use crate::{
 pub enum Failure {
     /// The program could not be started.
     NotStarted { program: String, error: io::Error },
-    /// The program ran, and said no.
+    /// The program failed.
     Status(ExitStatus),
     /// The fuzzer found an input that breaks the target, and wrote it to this folder.
     BadInput { folder: String },
-    /// The fuzzer's runtime is C++ and there is nothing to compile it with.
+    /// There is no C++ compiler, which the fuzzer's runtime needs.
     NoCxxCompiler { tried: String },
     /// A file of the repository could not be read or made.
     File { path: String, error: io::Error },
-    /// Cargo's description of the workspace could not be had.
+    /// The output of `cargo metadata` could not be read.
     Metadata(MetadataError),
-    /// The crate graph is not the one that was drawn.
+    /// The crate graph breaks its rules.
     Graph(Vec<Violation>),
-    /// Some texts break the house rules.
+    /// Texts break the house rules.
     House(Vec<house::Violation>),
 }
 
@@ -46,7 +46,7 @@ enum Outcome {
     NotRun,
 }
 
-/// Runs `steps` from the folder `root` and reports under the command's `name`.
+/// Runs `steps` in the folder `root`, and reports under the command's `name`.
 pub fn run(root: &Path, name: &str, steps: &[Step]) -> ExitCode {
     let begun = Instant::now();
     let mut outcomes = Vec::with_capacity(steps.len());
@@ -80,7 +80,7 @@ pub fn run(root: &Path, name: &str, steps: &[Step]) -> ExitCode {
         }
         Some((step, error)) => {
             println!("xtask {name}: failed at `{}` after {total}", step.name);
-            eprintln!("\n{error}\nTo run just this again:\n    {}", step.work);
+            eprintln!("\n{error}\nTo run this step alone:\n    {}", step.work);
             ExitCode::FAILURE
         }
     }
@@ -108,14 +108,14 @@ fn perform(root: &Path, work: &Work) -> Result<(), Failure> {
     }
 }
 
-/// The cargo that runs us, in the folder `root`.
+/// The cargo that runs this program, in the folder `root`.
 pub fn cargo(root: &Path) -> process::Command {
     let mut command = process::Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root);
     command
 }
 
-/// Runs to the end; any status but success is a failure.
+/// Runs a command to its end; any status but success is a failure.
 pub fn succeed(mut command: process::Command) -> Result<(), Failure> {
     let program = command.get_program().to_string_lossy().into_owned();
     let status = command.status().map_err(|error| Failure::NotStarted { program, error })?;
@@ -146,20 +146,20 @@ fn count(number: usize, noun: &str) -> String {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotStarted { program, error } => write!(f, "`{program}` could not be started: {error}"),
-            Self::Status(status) => write!(f, "it ended with {status}; what it said stands above"),
+            Self::NotStarted { program, error } => write!(f, "cannot start `{program}`: {error}"),
+            Self::Status(status) => write!(f, "the step failed with {status}; its output is above"),
             Self::BadInput { folder } => {
                 write!(f, "an input breaks the target. It is kept in {folder}, and the next run begins with it")
             }
             Self::NoCxxCompiler { tried } => write!(
                 f,
-                "the fuzzer needs a C++ compiler, and `{tried}` could not be started. Install g++ (Debian and Ubuntu: \
+                "cannot start `{tried}`: the fuzzer needs a C++ compiler. Install g++ (Debian and Ubuntu: \
                  `apt install g++`; Fedora: `dnf install gcc-c++`) or clang++, or name yours in the variable CXX"
             ),
             Self::File { path, error } => write!(f, "{path}: {error}"),
             Self::Metadata(error) => error.fmt(f),
             Self::Graph(violations) => {
-                writeln!(f, "the crate graph is not the one drawn (`cargo xtask help graph`):")?;
+                writeln!(f, "the crate graph breaks its rules (`cargo xtask help graph`):")?;
                 violations.iter().try_for_each(|violation| writeln!(f, "  - {violation}"))
             }
             Self::House(violations) => {
@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_tells_what_passed_what_failed_and_what_was_never_run() {
+    fn table_shows_what_passed_what_failed_and_what_was_not_run() {
         let step = |name: &str| Step { name: name.to_owned(), work: Work::Graph, leaves_room: false };
         let steps = [step("tests"), step("crate graph"), step("lints")];
         let outcomes =

@@ -1,22 +1,21 @@
-//! What each command does, as data: a list of steps, each of which can be run again by itself.
+//! The steps of each command, as data. Each step can be run alone.
 
 use std::fmt;
 
 use crate::command::Command;
 use crate::python::Part;
 
-/// Inputs per fuzz target in `test`: a second or two, enough to notice a decoder that is broken
-/// outright.
+/// Inputs per fuzz target in `test`: a second or two, enough to notice a badly broken decoder.
 const TEST_FUZZ_RUNS: u64 = 5_000;
 /// Inputs per fuzz target in `nightly`.
 const NIGHTLY_FUZZ_RUNS: u64 = 2_000_000;
 
-/// One thing that is done and timed.
+/// A step, which is run and timed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
     pub name: String,
     pub work: Work,
-    /// Whether it waits for most of its time, so that later steps may be built beside it.
+    /// Whether the step mostly waits, so that later steps may be built beside it.
     pub leaves_room: bool,
 }
 
@@ -26,10 +25,10 @@ impl Step {
     }
 }
 
-/// How a step is done.
+/// What a step does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// Cargo with these arguments, and at most one variable set.
+    /// Runs cargo with these arguments, and with at most one environment variable set.
     Cargo { variable: Option<(&'static str, &'static str)>, arguments: &'static str },
     /// The crate-graph check.
     Graph,
@@ -41,14 +40,14 @@ pub enum Work {
     House,
 }
 
-/// A fuzz target was named that does not exist.
+/// The named fuzz target does not exist.
 #[derive(Debug, PartialEq, Eq)]
 pub struct UnknownTarget {
     name: String,
     known: Vec<String>,
 }
 
-/// The steps of `command`, given the fuzz targets there are.
+/// The steps of `command`; `targets` are all fuzz targets.
 pub fn steps(command: &Command, targets: &[String]) -> Result<Vec<Step>, UnknownTarget> {
     Ok(match command {
         Command::Test => [tests(Profile::Dev), fuzz(targets, TEST_FUZZ_RUNS)].concat(),
@@ -168,7 +167,7 @@ fn benchmarks() -> Vec<Step> {
     ]
 }
 
-/// The command line that does this work alone.
+/// Shows the command line that runs this step alone.
 impl fmt::Display for Work {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -220,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn nightly_tests_in_release_and_fuzzes_each_target_once_at_length() {
+    fn nightly_tests_in_release_and_fuzzes_each_target_once_with_many_inputs() {
         let nightly = lines(&Command::Nightly);
         let of = |word: &str| nightly.iter().filter(|line| line.contains(word)).cloned().collect::<Vec<_>>();
         assert_eq!(of("cargo test").len(), of("test --release").len());
@@ -237,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn fuzzing_one_target_leaves_the_others_and_an_unknown_one_is_refused() {
+    fn fuzz_runs_the_named_target_only_and_refuses_an_unknown_one() {
         let fuzz = |name: &str| Command::Fuzz { runs: 5, target: Some(name.to_owned()) };
         assert_eq!(lines(&fuzz("message")), ["cargo xtask fuzz --target message --runs 5"]);
         let error = steps(&fuzz("massage"), &["message".to_owned()]).unwrap_err();

@@ -42,12 +42,12 @@ pub struct ChaosBench {
     /// The seed from which faults and their times are drawn.
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     seed: u64,
-    /// Workers push for data leases, which other workers take over: every example must count exactly
-    /// once.
+    /// Workers push for data leases, which other workers take over: every example must count
+    /// exactly once.
     #[arg(long)]
     leases: bool,
-    /// The folder that holds the data set `a9a`, for the training. Without this option, the variable
-    /// SLACKWATER_DATA names it.
+    /// The folder that holds the data set `a9a`, for the training. Without this option, the
+    /// variable SLACKWATER_DATA names it.
     #[arg(long, value_name = "FOLDER")]
     data: Option<PathBuf>,
     /// Print JSON rather than a table.

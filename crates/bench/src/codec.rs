@@ -29,7 +29,8 @@ pub struct CodecBench {
     /// better than they are.
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1024))]
     mib: u32,
-    /// Measure the thread's processor time instead of wall-clock time: for a machine that is in use.
+    /// Measure the thread's processor time instead of wall-clock time: for a machine that is in
+    /// use.
     #[arg(long)]
     processor_time: bool,
     /// Print JSON rather than a table.
@@ -327,8 +328,8 @@ mod tests {
                 Some(error) if ["zeros", "lz4", "zstd", "zeros+lz4"].contains(&name) => {
                     assert_eq!(error, 0.0, "{name}")
                 }
-                // fixed1 rounds each value to an end of its block's range. That is unbiased, but the
-                // error can exceed that of sending zeros.
+                // fixed1 rounds each value to an end of its block's range. That is unbiased, but
+                // the error can exceed that of sending zeros.
                 Some(error) => assert!(error > 0.0 && (error < 1.0 || name == "fixed1"), "{name}: {error}"),
             }
         }

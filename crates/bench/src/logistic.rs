@@ -22,8 +22,8 @@ use types::SplitMix64;
 /// The settings of `bench logistic`.
 #[derive(clap::Args)]
 pub struct LogisticBench {
-    /// LibSVM text to learn from, plain, .gz or .zst, repeated until there are 100,000 rows. Without
-    /// this option, text is made up: up to 130 features a row among 30,000.
+    /// LibSVM text to learn from, plain, .gz or .zst, repeated until there are 100,000 rows.
+    /// Without this option, text is made up: up to 130 features a row among 30,000.
     #[arg(long)]
     data: Option<PathBuf>,
     /// How many rounds to measure; each figure is their median.

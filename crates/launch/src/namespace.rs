@@ -1,8 +1,8 @@
 //! Network namespaces of this machine (Linux, `ip` of iproute2). A process in a namespace sees a
 //! network of its own, as on another host.
 //!
-//! The machine's own network is not touched. Making a namespace takes root, or at least the right to
-//! administer networks.
+//! The machine's own network is not touched. Making a namespace takes root, or at least the right
+//! to administer networks.
 
 use std::ffi::OsStr;
 use std::io;
@@ -43,7 +43,8 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// Makes a namespace, with a loopback interface. Dropping it kills its processes and removes it.
+    /// Makes a namespace, with a loopback interface. Dropping it kills its processes and removes
+    /// it.
     pub fn make(name: &str) -> Result<Self, NamespaceError> {
         call("ip", &format!("netns add {name}"))?;
         let namespace = Self { name: name.to_owned(), is_ours: true };
@@ -56,8 +57,8 @@ impl Namespace {
         Self { name: name.to_owned(), is_ours: false }
     }
 
-    /// Makes two namespaces joined by a virtual cable: the interface `cable` has address 10.0.0.1 in
-    /// the first and 10.0.0.2 in the second.
+    /// Makes two namespaces joined by a virtual cable: the interface `cable` has address 10.0.0.1
+    /// in the first and 10.0.0.2 in the second.
     pub fn make_pair(names: [&str; 2]) -> Result<[Self; 2], NamespaceError> {
         let pair = [Self::make(names[0])?, Self::make(names[1])?];
         pair[0].connect("cable", &pair[1], "cable")?;
@@ -82,7 +83,8 @@ impl Namespace {
 
     /// Adds an address to an interface, with the length of its network prefix: `10.0.0.1/24`.
     pub fn add_address(&self, interface: &str, address: &str) -> Result<(), NamespaceError> {
-        // Without `nodad`, the kernel checks for a second whether an IPv6 address is already in use.
+        // Without `nodad`, the kernel checks for a second whether an IPv6 address is already in
+        // use.
         let at_once = if address.contains(':') { " nodad" } else { "" };
         self.ip(&format!("addr add {address} dev {interface}{at_once}"))
     }

@@ -13,10 +13,9 @@ use crate::{OutputTarget, Process, ProcessError};
 /// ```
 /// use launch::{OutputTarget, Start};
 ///
-/// let mut process = Start::program("greeter", "echo").args(["good", "day"]).stdout(OutputTarget::Capture).spawn()?;
-/// assert!(process.wait()?.success());
-/// assert_eq!(process.stdout(), "good day\n");
-/// # Ok::<(), launch::ProcessError>(())
+/// let mut process = Start::program("greeter", "echo").args(["good",
+/// "day"]).stdout(OutputTarget::Capture).spawn()?; assert!(process.wait()?.success());
+/// assert_eq!(process.stdout(), "good day\n"); # Ok::<(), launch::ProcessError>(())
 /// ```
 #[derive(Debug)]
 pub struct Start {
@@ -82,8 +81,8 @@ impl Start {
         self
     }
 
-    /// Puts the process in a session of its own. A terminal's Ctrl-C then reaches the launcher only,
-    /// which decides whether to pass it on.
+    /// Puts the process in a session of its own. A terminal's Ctrl-C then reaches the launcher
+    /// only, which decides whether to pass it on.
     pub fn own_session(mut self) -> Self {
         self.has_own_session = true;
         self

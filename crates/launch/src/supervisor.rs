@@ -19,8 +19,8 @@ use crate::{OutputTarget, PlannedProcess, Process, ProcessError, ProcessKind, Si
 /// How often the supervisor checks its processes and signals.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// The exit status of a process that the run has expelled (EX_TEMPFAIL of sysexits). Another process
-/// may join in its place.
+/// The exit status of a process that the run has expelled (EX_TEMPFAIL of sysexits). Another
+/// process may join in its place.
 pub const EXPELLED_STATUS: u8 = 75;
 
 /// The exit status of a process whose main thread has panicked.
@@ -114,8 +114,8 @@ struct Loss {
     is_replacement: bool,
 }
 
-/// The loss that likely caused the others: that of a killed process, else the first whose last error
-/// does not blame another process.
+/// The loss that likely caused the others: that of a killed process, else the first whose last
+/// error does not blame another process.
 fn cause<'a>(losses: &'a [Loss], last_errors: &BTreeMap<String, String>) -> Option<&'a Loss> {
     let blames_another = |loss: &&Loss| {
         let words = last_errors.get(&loss.name).map_or("", String::as_str);
@@ -141,8 +141,8 @@ impl Supervisor {
         })
     }
 
-    /// Kills the process of that name at this time after the start, to demonstrate that the run goes
-    /// on.
+    /// Kills the process of that name at this time after the start, to demonstrate that the run
+    /// goes on.
     pub fn kill_after(&mut self, after: Duration, name: &str) {
         self.kills.push((after, name.to_owned()));
     }
@@ -169,8 +169,8 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Waits until every process has ended. After a loss that ends the run, or after a signal, kills
-    /// the processes that do not end in time.
+    /// Waits until every process has ended. After a loss that ends the run, or after a signal,
+    /// kills the processes that do not end in time.
     pub fn run(mut self, signals: &SignalFlag, mut policy: EndPolicy) -> Result<(), LaunchFailure> {
         let mut losses: Vec<Loss> = Vec::new();
         let mut first_loss: Option<Instant> = None;
@@ -247,8 +247,8 @@ impl Supervisor {
     fn judge(&mut self, running: &Running, status: ExitStatus) -> Result<Option<Loss>, ProcessError> {
         let Running { kind, process, is_replacement, .. } = running;
         if status.success() {
-            // Only the coordinator's end says that the run is over: a server or worker that ends with
-            // success may have left.
+            // Only the coordinator's end says that the run is over: a server or worker that ends
+            // with success may have left.
             if *kind == ProcessKind::Coordinator {
                 self.over.get_or_insert_with(Instant::now);
             }
@@ -357,8 +357,8 @@ fn forward(mut to: impl Write + Send + 'static, prefix: String, last_error: &Las
             *last_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(words);
         }
         let whole = [prefix.as_bytes(), line, b"\n"].concat();
-        // If the reader has closed the pipe, the write fails. The process's output is still read, so
-        // that the process does not stall.
+        // If the reader has closed the pipe, the write fails. The process's output is still read,
+        // so that the process does not stall.
         to.write_all(&whole).and_then(|()| to.flush()).ok();
     }))
 }

@@ -230,8 +230,8 @@ fn draw_curve(drawing: &mut Drawing, curve: &Curve, points: &[(f64, f64)]) {
     }
 }
 
-/// Marks where curves reach the target. Writes the values in the foot, and by which factor the first
-/// curve leads. Returns the areas that the marks take above the foot.
+/// Marks where curves reach the target. Writes the values in the foot, and by which factor the
+/// first curve leads. Returns the areas that the marks take above the foot.
 fn draw_arrivals(
     drawing: &mut Drawing,
     across: Across,

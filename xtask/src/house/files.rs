@@ -1,13 +1,14 @@
-//! Reads the files that the rules are about: those that git knows, and new ones it does not ignore.
+//! Reads the files that the rules apply to: those that git tracks, and new files that git does not
+//! ignore.
 
 use std::{fs, io, path::Path, process::Command};
 
 use super::File;
 
-/// The text files under `root`, by path. An error comes with the path that caused it.
+/// The text files under `root`, sorted by path. An error comes with the path that caused it.
 ///
-/// Files that are not UTF-8 are left out: no rule is about them. Without git, or outside a clone,
-/// the folder is walked, without build products and hidden folders.
+/// Files that are not UTF-8 are left out, because no rule applies to them. Without git, or outside
+/// a clone, walks the folder, without build products and hidden folders.
 pub fn read(root: &Path) -> Result<Vec<File>, (String, io::Error)> {
     let mut paths = match known_to_git(root) {
         Some(paths) => paths,
@@ -19,7 +20,7 @@ pub fn read(root: &Path) -> Result<Vec<File>, (String, io::Error)> {
     for path in paths {
         match fs::read(root.join(&path)) {
             Ok(bytes) => files.extend(String::from_utf8(bytes).ok().map(|text| File { path, text })),
-            // Deleted and not yet committed.
+            // The file is deleted, and the deletion is not committed yet.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err((path, error)),
         }
@@ -27,7 +28,7 @@ pub fn read(root: &Path) -> Result<Vec<File>, (String, io::Error)> {
     Ok(files)
 }
 
-/// None where git cannot say.
+/// The files that git tracks or would add; none if git fails.
 fn known_to_git(root: &Path) -> Option<Vec<String>> {
     let arguments = ["ls-files", "-z", "--cached", "--others", "--exclude-standard"];
     let output = Command::new("git").current_dir(root).args(arguments).output().ok()?;
@@ -55,7 +56,7 @@ fn walk(root: &Path) -> Result<Vec<String>, (String, io::Error)> {
     Ok(paths)
 }
 
-/// Build products, what the fuzzer gathers, and folders that tools keep for themselves.
+/// Whether a folder holds build products, inputs that the fuzzer found, or a tool's own files.
 fn is_generated(folder: &Path) -> bool {
     let name = folder.file_name().unwrap_or_default().to_string_lossy();
     let kept = name == ".cargo" || name == ".ci" || name == ".github";
@@ -72,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_found_with_git_and_without() {
+    fn read_finds_files_with_git_and_without() {
         for path in ["xtask/src/house/files.rs", ".cargo/config.toml", "README.md"] {
             assert!(walk(root()).expect("the repository can be read").contains(&path.to_owned()), "{path}");
             let read = read(root()).expect("the repository can be read");
@@ -81,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn build_products_are_left_out() {
+    fn walk_leaves_out_build_products() {
         assert!(is_generated(Path::new("/repository/target")));
         assert!(is_generated(Path::new("/repository/.git")));
         assert!(!is_generated(Path::new("/repository/.github")));

@@ -1,6 +1,6 @@
-//! Paths by pattern: `*` stands for anything within one folder, `**` for anything at all.
+//! Patterns of paths (globs): `*` matches anything within one folder, `**` also across folders.
 
-/// Whether `path` is one that `pattern` means.
+/// Whether `pattern` matches the whole of `path`.
 pub fn matches(pattern: &str, path: &str) -> bool {
     matches_bytes(pattern.as_bytes(), path.as_bytes())
 }
@@ -8,7 +8,7 @@ pub fn matches(pattern: &str, path: &str) -> bool {
 fn matches_bytes(pattern: &[u8], path: &[u8]) -> bool {
     match pattern {
         [] => path.is_empty(),
-        // A whole folder name: also none, so that `a/**/b` means `a/b`.
+        // Any number of whole folders, including none: `a/**/b` matches `a/b`.
         [b'*', b'*', b'/', rest @ ..] => {
             matches_bytes(rest, path)
                 || path.iter().enumerate().any(|(at, &byte)| byte == b'/' && matches_bytes(rest, &path[at + 1..]))

@@ -8,29 +8,30 @@ const GLOSSARY: &str = "docs/GLOSSARY.md";
 
 const MOST_WORDS: usize = 60;
 
-/// A glossary that is missing or too long, and words that it explains twice.
+/// Violations: a glossary that is missing or too long, and words with two entries.
 pub fn check(files: &[File]) -> Vec<Violation> {
     let violation = |line, message: String| Violation::new(Check::Glossary, GLOSSARY, line, message);
     let Some(glossary) = find(files, GLOSSARY) else {
-        return vec![violation(1, "no glossary; write the project's words and their meanings there".to_owned())];
+        return vec![violation(1, "the glossary is missing; write the project's words and meanings there".to_owned())];
     };
     let words = words(&glossary.text);
     let mut violations = Vec::new();
     if let Some((line, _)) = words.get(MOST_WORDS) {
-        let message = format!("{} words; take some out, {MOST_WORDS} is the most it may have", words.len());
+        let message = format!("{} words, and at most {MOST_WORDS} are allowed; remove some", words.len());
         violations.push(violation(*line, message));
     }
     let mut lines = BTreeMap::new();
     for (line, word) in words {
         if let Some(first) = lines.insert(word.to_lowercase(), line) {
-            violations.push(violation(line, format!("`{word}` is explained at line {first}, too; keep one meaning")));
+            violations
+                .push(violation(line, format!("`{word}` already has an entry at line {first}; keep one of them")));
         }
     }
     violations
 }
 
-/// The words that the tables explain, with their lines. A row may explain several, with commas
-/// between them. The head of a table is no word.
+/// The words that the tables explain, with their lines. A row may explain several, separated by
+/// commas. The head of a table does not count.
 fn words(text: &str) -> Vec<(usize, &str)> {
     let mut words = Vec::new();
     let mut in_body = false;
@@ -69,13 +70,13 @@ mod tests {
     }
 
     #[test]
-    fn a_word_is_explained_once() {
+    fn glossary_is_refused_with_two_entries_for_one_word() {
         assert_eq!(lines(&format!("{HEAD}| key | a |\n| row | b |\n")), [0; 0]);
         assert_eq!(lines(&format!("{HEAD}| key | a |\n| row, Key | b |\n")), [6]);
     }
 
     #[test]
-    fn a_glossary_exists_and_is_short() {
+    fn glossary_is_refused_if_it_is_missing_or_too_long() {
         let of = |count: usize| (0..count).fold(HEAD.to_owned(), |text, word| text + &format!("| word {word} | a |\n"));
         assert_eq!(lines(&of(MOST_WORDS)), [0; 0]);
         assert_eq!(lines(&of(MOST_WORDS + 1)), [4 + MOST_WORDS + 1]);

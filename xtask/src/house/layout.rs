@@ -1,4 +1,4 @@
-//! Rules about files as wholes: how long they are, what they are called, which lints they turn on.
+//! Rules for whole files: their length, their name, and the lints that they turn on.
 
 use super::{Check, File, Violation, find};
 
@@ -38,13 +38,14 @@ fn lengths(files: &[File]) -> Vec<Violation> {
     let sources = files.iter().filter(|file| file.path.ends_with(".rs") || file.path.ends_with(".py"));
     let long = sources.map(|file| (file, file.text.lines().count())).filter(|(_, lines)| *lines > MOST_LINES);
     long.map(|(file, lines)| {
-        let message = format!("{lines} lines; split it, {MOST_LINES} is the most that a source file may have");
+        let message = format!("{lines} lines, and a source file may have at most {MOST_LINES}; split it");
         Violation::new(Check::FileLength, &file.path, 1, message)
     })
     .collect()
 }
 
-/// Folders of tests may hold a `mod.rs`: cargo would take `tests/foo.rs` for a test of its own.
+/// Modules in a `mod.rs`. Folders of tests may have one: cargo would build `tests/foo.rs` as a
+/// test.
 fn module_style(files: &[File]) -> Vec<Violation> {
     let style = |file: &File| {
         let folder = file.path.strip_suffix("/mod.rs")?;
@@ -57,6 +58,7 @@ fn module_style(files: &[File]) -> Vec<Violation> {
     files.iter().filter_map(style).collect()
 }
 
+/// Listed files that are missing or do not deny wildcard arms.
 fn exhaustive(files: &[File], listed: &[&str]) -> Vec<Violation> {
     let lacks = |path: &&str| {
         let message = match find(files, path) {
@@ -78,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn length_is_limited_for_source_files_alone() {
+    fn length_is_limited_for_source_files_only() {
         let (fits, long) = ("x\n".repeat(MOST_LINES), "x\n".repeat(MOST_LINES + 1));
         let files = files(&[("fits.rs", &fits), ("long.rs", &long), ("long.py", &long), ("long.md", &long)]);
         assert_eq!(paths(&lengths(&files)), ["long.rs", "long.py"]);

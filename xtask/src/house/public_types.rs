@@ -1,7 +1,8 @@
-//! One name for one thing: no public type of one library crate is called like one of another.
+//! One name for one thing: no two library crates have public types of the same name.
 //!
-//! A type counts if its definition says `pub` alone; `pub(crate)` and `pub(super)` do not. What
-//! only tests see does not count, nor does the command itself, which is no library.
+//! A type counts if its definition says `pub` without a scope; `pub(crate)` and `pub(super)` do not
+//! count. Types in test modules do not count, and neither do those of the command, which is not a
+//! library.
 
 use std::collections::BTreeMap;
 
@@ -10,13 +11,13 @@ use super::{
     scan::{Language, code_only},
 };
 
-/// Every crate has these.
+/// Names that every crate may use.
 const CONVENTIONAL: [&str; 2] = ["Error", "Result"];
 
 /// Names that two crates may share: (name, why).
 const ALLOWED: [(&str, &str); 0] = [];
 
-/// Crates that nobody depends on.
+/// Crates on which no other crate depends.
 const BINARIES: [&str; 1] = ["cli"];
 
 const KEYWORDS: [&str; 5] = ["struct", "enum", "trait", "type", "union"];
@@ -28,7 +29,7 @@ struct Definition<'a> {
     line: usize,
 }
 
-/// Each definition of a name that another crate defines, too.
+/// Violations: every definition of a name that another crate defines, too.
 pub fn check(files: &[File]) -> Vec<Violation> {
     let sources = || files.iter().filter_map(|file| Some((library(&file.path)?, file)));
     let test_modules: Vec<String> = sources().flat_map(|(_, file)| test_modules(file)).collect();
@@ -59,7 +60,7 @@ fn clashes(name: &str, places: &[Definition]) -> Vec<Violation> {
     places.iter().filter_map(clash).collect()
 }
 
-/// The library crate whose sources `path` belongs to.
+/// The library crate that the source file at `path` belongs to.
 fn library(path: &str) -> Option<&str> {
     let (krate, inside) = path.strip_prefix("crates/")?.split_once("/src/")?;
     let is_source = inside.ends_with(".rs") && inside != "main.rs" && !inside.starts_with("bin/");
@@ -90,7 +91,7 @@ fn public_types(text: &str) -> Vec<(usize, String)> {
     let code = code_only(Language::Rust, text);
     let mut types = Vec::new();
     let mut depth = 0_usize;
-    // The depth at which a module for tests was opened.
+    // The depth at which the current test module was opened.
     let mut test_depth = None;
     let mut after_attribute = false;
     for (index, line) in code.lines().enumerate() {
@@ -135,7 +136,7 @@ mod tests {
     use super::{super::tests::files, *};
 
     #[test]
-    fn public_types_are_found_and_others_are_not() {
+    fn public_types_finds_public_types_and_no_others() {
         let table = [
             ("pub struct Row;", &["Row"][..]),
             ("pub enum Row<T> {}", &["Row"]),
@@ -163,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_refused_in_two_libraries_and_allowed_elsewhere() {
+    fn check_refuses_a_name_in_two_libraries_and_allows_it_elsewhere() {
         let row = "pub struct Row;\n";
         let table = [
             (&["crates/a/src/lib.rs", "crates/b/src/rows.rs"][..], 2),
@@ -183,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_test_modules_do_not_count() {
+    fn check_ignores_files_of_test_modules() {
         let tree = files(&[
             ("crates/a/src/lib.rs", "pub struct Row;\n"),
             ("crates/b/src/lib.rs", "#[cfg(test)]\nmod support;\nmod rows;\n"),

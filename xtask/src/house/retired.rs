@@ -1,9 +1,9 @@
-//! Retired words: names and phrases that gave way to the words of docs/GLOSSARY.md.
+//! Retired words: names and phrases that words of docs/GLOSSARY.md have replaced.
 //!
-//! The rules are lines of [`LIST`], whose head explains them. A rule is either a name, which
-//! matches whole words of identifiers (`old_name` is in `OldName` and `the_old_name`, not in
-//! `bold_names`), or literal text between word boundaries, which matches across the line breaks of
-//! a paragraph.
+//! The rules are lines of [`LIST`], whose head explains them. A rule is one of two kinds:
+//! - a name, which matches whole words of identifiers (`old_name` matches `OldName` and
+//!   `the_old_name`, and does not match `bold_names`);
+//! - literal text between word boundaries, which matches across the line breaks of a paragraph.
 
 mod rule;
 
@@ -17,20 +17,20 @@ use rule::{Pattern, Rule, segments};
 
 const LIST: &str = "xtask/house/retired_words.txt";
 
-/// What the list says.
+/// The content of the list.
 #[derive(Default)]
 struct Rules {
     rules: Vec<Rule>,
-    /// Paths that no rule is about.
+    /// Patterns of paths that no rule applies to.
     excluded: Vec<String>,
     /// Markdown files whose headings may quote old names.
     excluded_headings: Vec<String>,
 }
 
-/// Every use of a retired word, and every line of the list that is no rule.
+/// Violations: every use of a retired word, and every line of the list that cannot be read.
 pub fn check(files: &[File]) -> Vec<Violation> {
     let Some(list) = find(files, LIST) else {
-        let message = "no such file; the list of retired words belongs there".to_owned();
+        let message = "the list of retired words is missing; restore it".to_owned();
         return vec![Violation::new(Check::RetiredWords, LIST, 1, message)];
     };
     let (rules, mut violations) = parse(list);
@@ -81,22 +81,22 @@ fn check_file(rules: &Rules, file: &File, language: Language) -> Vec<Violation> 
     violations
 }
 
-/// The text with its headings blank.
+/// The text with empty lines in place of its headings.
 fn without_headings(text: &str) -> String {
     text.split_inclusive('\n').map(|line| if line.starts_with('#') { "\n" } else { line }).collect()
 }
 
-/// A text as one line, so that phrases are found across line breaks. Comment signs and indentation
-/// are gone, blanks are single, and a line without words ends a paragraph.
+/// A text as one line, so that phrases are found across line breaks. It has no comment signs and no
+/// indentation, and single blanks. A line without words ends a paragraph.
 struct Flow {
     text: String,
-    /// Where each line of the file begins in the text.
+    /// The offset in `text` at which each line of the file begins.
     starts: Vec<usize>,
-    /// Where each word of the text lies.
+    /// The ranges of the words in `text`.
     words: Vec<Range<usize>>,
 }
 
-/// Stands between paragraphs, so that no phrase reaches from one into the next.
+/// Separates paragraphs, so that no phrase is found across two of them.
 const BREAK: char = '\u{1}';
 
 impl Flow {
@@ -120,7 +120,7 @@ impl Flow {
         Self { text: flow, starts, words }
     }
 
-    /// The lines in which the pattern is found, each once.
+    /// The lines on which the pattern is found, each once.
     fn find(&self, pattern: &Pattern) -> Vec<usize> {
         let mut lines: Vec<usize> = match pattern {
             Pattern::Whole(name) => self.named(|word, in_flag| word == name && !in_flag),
@@ -131,7 +131,8 @@ impl Flow {
         lines
     }
 
-    /// `is_meant` hears of each word, and whether it is part of a flag such as `--one-word`.
+    /// The lines of the words that `is_meant` accepts. It gets each word, and whether the word is
+    /// part of a flag such as `--one-word`.
     fn named(&self, is_meant: impl Fn(&str, bool) -> bool) -> Vec<usize> {
         let bytes = self.text.as_bytes();
         let in_flag = |word: &Range<usize>| word.start > 0 && bytes[word.start - 1] == b'-';
@@ -174,7 +175,7 @@ fn words(text: &str) -> Vec<Range<usize>> {
     words
 }
 
-/// Whether the parts of a pattern stand in a word one after another; the last may be a plural.
+/// Whether a word contains the parts of a pattern one after another. The last may be a plural.
 fn contains(word: &[&str], parts: &[String], any_case: bool) -> bool {
     let same = |segment: &str, part: &str| if any_case { segment.eq_ignore_ascii_case(part) } else { segment == part };
     let same_or_plural = |segment: &str, part: &str| {
@@ -188,7 +189,8 @@ fn contains(word: &[&str], parts: &[String], any_case: bool) -> bool {
     })
 }
 
-/// Whether a match at `at` is not a piece of a longer word or flag. A plural counts as the word.
+/// Whether a match at `at` is a whole word or flag, not a piece of a longer one. A plural counts as
+/// the word.
 fn is_bounded(text: &[u8], pattern: &[u8], at: usize) -> bool {
     let joins = |byte: &u8| is_word(*byte) || *byte == b'-';
     let before = at.checked_sub(1).map(|before| text[before]);
@@ -210,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_list_is_a_violation() {
+    fn check_reports_a_missing_list() {
         assert_eq!(check(&files(&[("README.md", "text")])).len(), 1);
     }
 
@@ -268,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_for_code_leaves_prose_and_strings() {
+    fn code_rules_ignore_prose_and_strings() {
         let rule = "lode | new | @code\n";
         let table = [
             ("a.rs", "let lode = 1;", true),
@@ -284,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn scopes_and_exclusions_are_kept_to() {
+    fn rules_apply_within_their_scopes_and_outside_exclusions() {
         let rules = "exclude CHANGELOG.md\nexclude headings docs/decisions/*.md\n\
                      lode | new | crates/** !crates/sim/**\nold phrase | new\n";
         let table = [
@@ -303,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_are_no_rules_are_reported() {
+    fn check_reports_lines_that_are_no_rules() {
         assert_eq!(refused("# head\n\nlode\n| new\nlode | new | a | b\nlode | \n", "a.rs", ""), [3, 4, 5, 6]);
     }
 

@@ -1,9 +1,9 @@
-//! A scanner of source texts: which bytes are code, which are comments and which are strings.
+//! A scanner of source texts: it tells code, comments and strings apart, byte by byte.
 //!
-//! It knows just enough of each language to tell these apart, and never fails: a text that is not
-//! well formed is classified somehow.
+//! It knows just enough of each language for that. It never fails: a malformed text is classified,
+//! too, if not always rightly.
 
-/// Languages that the rules look into.
+/// Languages that the rules apply to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Language {
     Rust,
@@ -13,12 +13,13 @@ pub enum Language {
     Markdown,
 }
 
-/// What a byte of a text belongs to. All of a Markdown text is `Prose`.
+/// The kind of a byte. All bytes of a Markdown text are `Prose`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Code,
-    /// A comment, or the documentation of a Python object.
+    /// A comment, or a Python docstring.
     Prose,
+    /// A string or character literal.
     Text,
 }
 
@@ -51,8 +52,8 @@ pub fn classify(language: Language, text: &str) -> Vec<Kind> {
     scanner.kinds
 }
 
-/// `text` with blanks for everything that is not code. What stands between backticks in prose is
-/// code, and so is a fenced block. Lines keep their numbers.
+/// `text` with blanks for everything that is not code. Prose between backticks counts as code, and
+/// so does a fenced block. Lines keep their numbers.
 pub fn code_only(language: Language, text: &str) -> String {
     let kinds = classify(language, text);
     let mut fenced = false;
@@ -81,7 +82,7 @@ pub fn code_only(language: Language, text: &str) -> String {
 
 struct Scanner<'a> {
     bytes: &'a [u8],
-    /// One for each byte that has been seen.
+    /// The kind of each byte that has been scanned.
     kinds: Vec<Kind>,
 }
 
@@ -94,13 +95,13 @@ impl Scanner<'_> {
         &self.bytes[self.at()..]
     }
 
-    /// Whether what has been seen of this line is blank.
+    /// Whether this line is blank up to here.
     fn begins_line(&self) -> bool {
         let before = self.bytes[..self.at()].iter().rev();
         before.take_while(|&&byte| byte != b'\n').all(|byte| byte.is_ascii_whitespace())
     }
 
-    /// The next `count` bytes, or those that are left, are of this kind.
+    /// Classifies the next `count` bytes, or as many as are left.
     fn take(&mut self, count: usize, kind: Kind) {
         let end = (self.at() + count).min(self.bytes.len());
         self.kinds.resize(end, kind);
@@ -111,7 +112,8 @@ impl Scanner<'_> {
         self.take(length, kind);
     }
 
-    /// From here through the next `end` after `skip` bytes. A backslash hides the byte after it.
+    /// Classifies the bytes from here through the next `end` that begins after `skip` bytes. If
+    /// there are `escapes`, a backslash hides the byte after it.
     fn take_through(&mut self, skip: usize, end: &[u8], escapes: bool, kind: Kind) {
         let rest = self.rest();
         let mut at = skip;
@@ -145,7 +147,8 @@ impl Scanner<'_> {
 
     fn take_block_comment(&mut self) {
         let rest = self.rest();
-        let (mut at, mut depth) = (2, 1);
+        let mut at = 2;
+        let mut depth = 1;
         while at < rest.len() && depth > 0 {
             let step = match &rest[at..] {
                 [b'/', b'*', ..] => (2, depth + 1),
@@ -190,14 +193,14 @@ impl Scanner<'_> {
     }
 }
 
-/// The length of the opening of a raw string that `rest` begins with, and its count of `#`.
+/// If `rest` begins with a raw string: the length of its opening, and its number of `#`.
 fn raw_string(rest: &[u8]) -> Option<(usize, usize)> {
     let prefix = [b"r".as_slice(), b"br", b"cr"].into_iter().find(|prefix| rest.starts_with(prefix))?.len();
     let hashes = rest[prefix..].iter().take_while(|&&byte| byte == b'#').count();
     (rest.get(prefix + hashes) == Some(&b'"')).then_some((prefix + hashes + 1, hashes))
 }
 
-/// The length of the character literal that `rest` begins with; None if it is a lifetime.
+/// The length of the character literal that `rest` begins with; `None` if it is a lifetime.
 fn character_literal(rest: &[u8]) -> Option<usize> {
     if rest.get(1) == Some(&b'\\') {
         let end = rest.iter().skip(3).position(|&byte| byte == b'\'')?;
@@ -208,7 +211,7 @@ fn character_literal(rest: &[u8]) -> Option<usize> {
     std::str::from_utf8(&rest[1..length]).is_ok_and(|text| text.chars().count() == 1).then_some(length + 1)
 }
 
-/// Whether the byte can stand inside a name.
+/// Whether the byte can be part of a name.
 pub fn is_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_'
 }
@@ -218,7 +221,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_language_is_known_by_extension_or_first_line() {
+    fn language_is_found_by_extension_or_first_line() {
         let table = [
             ("crates/net/src/lib.rs", "", Some(Language::Rust)),
             ("python/a.pyi", "", Some(Language::Python)),
@@ -233,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn code_is_told_from_comments_and_strings() {
+    fn code_only_blanks_comments_and_strings() {
         let table = [
             (Language::Rust, "a // b", "a     "),
             (Language::Rust, "a /* b /* c */ d */ e", "a                   e"),
@@ -254,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_texts_are_classified_to_their_end() {
+    fn classify_reaches_the_end_of_malformed_texts() {
         for text in ["\"", "'", "'\\", "r#\"", "/*", "\"\\", "'''", "'é"] {
             for language in [Language::Rust, Language::Python, Language::Hash, Language::Markdown] {
                 assert_eq!(classify(language, text).len(), text.len(), "{text}");

@@ -1,8 +1,7 @@
 //! Line width: comment lines and Markdown prose have at most [`COLUMNS`] characters.
 //!
-//! Tables, code blocks, links and words that cannot be broken may be wider, and so may the code
-//! itself, which rustfmt wraps. Files whose prose waits to be rewritten are in a list that only
-//! shrinks.
+//! Tables, code blocks, links and words that cannot be broken may be wider. So may code, which
+//! rustfmt wraps. Files whose prose is not rewritten yet are in a list that only gets shorter.
 
 use super::{
     Check, File, Violation, entries, find,
@@ -11,10 +10,10 @@ use super::{
 
 const COLUMNS: usize = 100;
 
-/// The list of files whose prose is still wider.
+/// The list of files whose prose may still be wider.
 const LIST: &str = "xtask/house/wide_prose.txt";
 
-/// The most entries that the list may have. It is lowered as files are rewritten, never raised.
+/// The most entries that the list may have. Lower it when files are rewritten; never raise it.
 const MOST_LISTED: usize = 43;
 
 const HEAD: &str = "\
@@ -26,18 +25,18 @@ const HEAD: &str = "\
 /// A line of prose.
 struct Line<'a> {
     number: usize,
-    /// The whole line, which is measured.
+    /// The whole line, whose width counts.
     full: &'a str,
-    /// The line without what makes it a comment.
+    /// The line without its indentation and comment sign.
     body: &'a str,
 }
 
-/// Wide lines in files that are not listed, and whatever is wrong with the list.
+/// Violations: wide lines in files that are not listed, and mistakes in the list.
 pub fn check(files: &[File]) -> Vec<Violation> {
     check_list(files, MOST_LISTED)
 }
 
-/// The list as it would be if it were made of `files`.
+/// The list, made from `files` as they are.
 pub fn list(files: &[File]) -> String {
     let wide = files.iter().filter(|file| !wide_lines(file).is_empty());
     wide.fold(HEAD.to_owned(), |list, file| list + &file.path + "\n")
@@ -48,7 +47,7 @@ fn check_list(files: &[File], most: usize) -> Vec<Violation> {
     let violation = |path: &str, line, message| Violation::new(Check::LineWidth, path, line, message);
     let mut violations = Vec::new();
     if let Some((line, _)) = listed.get(most) {
-        let message = format!("{} entries, and the list only shrinks from {most}; wrap a file's prose", listed.len());
+        let message = format!("{} entries, and at most {most} are allowed; wrap the prose of a file", listed.len());
         violations.push(violation(LIST, *line, message));
     }
     for (line, path) in &listed {
@@ -68,7 +67,7 @@ fn check_list(files: &[File], most: usize) -> Vec<Violation> {
     violations
 }
 
-/// The lines of prose that are too wide: number and width of each.
+/// The lines of prose that are too wide, as (number, width).
 fn wide_lines(file: &File) -> Vec<(usize, usize)> {
     let Some(language) = Language::of(&file.path, &file.text) else {
         return Vec::new();
@@ -98,21 +97,22 @@ fn prose(language: Language, text: &str) -> Vec<Line<'_>> {
     lines
 }
 
-/// A comment's text: no indentation, no `//`, `///`, `//!` or `#`, and no blank after that.
+/// A comment's text, without indentation, without `//`, `///`, `//!` or `#`, and without one blank
+/// after that.
 fn without_leader(line: &str) -> &str {
     let line = line.trim_start();
     let body = ["///", "//!", "//", "#"].iter().find_map(|leader| line.strip_prefix(leader)).unwrap_or(line);
     body.strip_prefix(' ').unwrap_or(body)
 }
 
-/// Which Markdown block the lines that come one after another are in.
+/// Which Markdown block the current line is in.
 #[derive(Default)]
 struct Blocks {
     fenced: bool,
-    /// An indented block of code, which begins after a blank line outside lists.
+    /// Whether in an indented block of code, which begins after a blank line outside lists.
     indented: bool,
     in_list: bool,
-    /// The line before was not blank.
+    /// Whether the line before was text.
     in_paragraph: bool,
 }
 
@@ -149,8 +149,8 @@ fn is_list_item(text: &str) -> bool {
     numbered || ["- ", "* ", "+ "].iter().any(|bullet| text.starts_with(bullet))
 }
 
-/// Whether the line is too wide for a reason that wrapping can mend. Links do not count, nor does a
-/// word that would be too wide on a line of its own.
+/// Whether the line is too wide and wrapping can help. Links do not count, nor does a word that
+/// would be too wide on a line of its own.
 fn is_wide(line: &str) -> bool {
     if line.chars().count() <= COLUMNS {
         return false;
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn the_list_excuses_its_files_and_only_shrinks() {
+    fn list_exempts_its_files_and_only_gets_shorter() {
         let long = line("", 140);
         let list = "# Head.\nwide.md\nmended.md\ngone.md\n";
         let tree = files(&[(LIST, list), ("wide.md", &long), ("mended.md", "short\n"), ("new.md", &long)]);
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn the_list_can_be_made_from_the_files() {
+    fn list_is_made_from_the_files() {
         let tree = files(&[("narrow.md", "short\n"), ("wide.md", &line("", 140))]);
         assert_eq!(super::list(&tree), format!("{HEAD}wide.md\n"));
     }

@@ -67,8 +67,8 @@ pub(crate) fn read(printed: &str) -> anyhow::Result<Trained> {
 }
 
 impl Trained {
-    /// The smoothed curve over megabytes. Every clock takes about as many bytes, so bytes are spread
-    /// evenly over the points.
+    /// The smoothed curve over megabytes. Every clock takes about as many bytes, so bytes are
+    /// spread evenly over the points.
     pub(crate) fn over_bytes(&self) -> Vec<(f64, f64)> {
         let all = (self.up + self.down) / 1e6;
         let share = |index: usize| (index + 1) as f64 / self.curve.len() as f64;

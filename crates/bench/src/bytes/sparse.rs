@@ -1,5 +1,5 @@
-//! ℓ1 logistic regression by proximal gradient steps, with given codecs: the bytes of each clock and
-//! the objective over bytes.
+//! ℓ1 logistic regression by proximal gradient steps, with given codecs: the bytes of each clock
+//! and the objective over bytes.
 
 use std::path::Path;
 

@@ -55,8 +55,8 @@ impl HostedProcess {
         }
     }
 
-    /// Resumes a process that the run has expelled while it was silent, and waits for its end. Fails
-    /// if the process does not end, or ends with success.
+    /// Resumes a process that the run has expelled while it was silent, and waits for its end.
+    /// Fails if the process does not end, or ends with success.
     pub(crate) fn go_on_and_end(&mut self, how: Silence) -> anyhow::Result<()> {
         match (how, &mut self.host) {
             (Silence::Cut, Some(host)) => host.join()?,
@@ -223,8 +223,9 @@ impl Cluster {
 
     /// Kills a server, or silences it for longer than the failure timeout, and starts another.
     ///
-    /// `go_on` gets the time of the fault, waits until the run goes on, and returns how many seconds
-    /// that took. Returns these seconds when every shard has its replicas again, or when `is_over`.
+    /// `go_on` gets the time of the fault, waits until the run goes on, and returns how many
+    /// seconds that took. Returns these seconds when every shard has its replicas again, or when
+    /// `is_over`.
     pub(crate) fn lose_server(
         &mut self,
         which: usize,

@@ -17,8 +17,8 @@ pub(super) struct Axis {
     to: f64,
 }
 
-/// Values that differ by more than this factor get a logarithmic axis: on a linear one, small values
-/// would look like zero.
+/// Values that differ by more than this factor get a logarithmic axis: on a linear one, small
+/// values would look like zero.
 const LINEAR_RATIO: f64 = 30.0;
 
 impl Axis {

@@ -72,7 +72,8 @@ pub(super) fn place(own: usize, width: f64, curves: &[Vec<(f64, f64)>], taken: &
     let tip = *curves[own].last()?;
     let end = beside(tip, width);
     // Candidates: first beside the end, or a line above or below it. Then along the curve, from its
-    // middle outwards: above to the right, where a falling curve leaves room, and below to the left.
+    // middle outwards: above to the right, where a falling curve leaves room, and below to the
+    // left.
     let mut along: Vec<(f64, f64)> = curves[own].windows(2).flat_map(|pair| between(pair[0], pair[1])).collect();
     let middle = (curves[own][0].0 + tip.0) / 2.0;
     let from_middle = |point: &(f64, f64)| (point.0 - middle).abs();

@@ -1,34 +1,34 @@
-//! One line of the list of retired words, parsed.
+//! One rule of the list of retired words, parsed from its line.
 
 use super::glob;
 
-/// A word that is retired, and what to say instead.
+/// A retired word, and what to use instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
     pub pattern: Pattern,
-    /// The pattern as the list has it.
+    /// The pattern as it is written in the list, without a leading `=`.
     pub shown: String,
     pub instead: String,
-    /// It is about names, and the same letters in prose and strings are an ordinary word.
+    /// Whether the rule applies to names only: in prose and strings, the word is an ordinary one.
     pub code_only: bool,
-    /// Paths that it is about; none means all.
+    /// Patterns of paths that the rule applies to; none means all paths.
     include: Vec<String>,
     exclude: Vec<String>,
 }
 
-/// What is looked for.
+/// What a rule looks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Pattern {
-    /// An identifier, and nothing longer.
+    /// A whole identifier.
     Whole(String),
-    /// Words that an identifier is made of.
+    /// Words within an identifier.
     Name { parts: Vec<String>, any_case: bool },
-    /// Text with other signs than letters, digits and underscores.
+    /// Text that also has other characters than letters, digits and underscores.
     Literal { text: String, any_case: bool },
 }
 
 impl Rule {
-    /// Reads `pattern | use instead | scope`.
+    /// Parses `pattern | use instead | scope`.
     pub fn parse(line: &str) -> Option<Self> {
         let fields: Vec<&str> = line.split('|').map(str::trim).collect();
         let (shown, instead, scope) = match fields[..] {
@@ -57,7 +57,7 @@ impl Rule {
         Some(rule)
     }
 
-    /// Whether the rule is about the file at `path`.
+    /// Whether the rule applies to the file at `path`.
     pub fn applies_to(&self, path: &str) -> bool {
         let any = |patterns: &[String]| patterns.iter().any(|pattern| glob::matches(pattern, path));
         (self.include.is_empty() || any(&self.include)) && !any(&self.exclude)
@@ -65,7 +65,7 @@ impl Rule {
 }
 
 impl Pattern {
-    /// A pattern without capitals is meant in any case.
+    /// Parses a pattern. One without capitals matches in any case.
     fn of(shown: &str) -> Self {
         let any_case = !shown.contains(|character: char| character.is_ascii_uppercase());
         if let Some(name) = shown.strip_prefix('=') {
@@ -78,7 +78,7 @@ impl Pattern {
     }
 }
 
-/// The words that an identifier is made of, whether they are joined by `_` or by capitals.
+/// The words of an identifier, joined by `_` or begun by capitals.
 pub fn segments(name: &str) -> Vec<&str> {
     let bytes = name.as_bytes();
     let mut segments = Vec::new();
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_has_a_pattern_a_word_and_a_scope() {
+    fn rule_has_a_pattern_a_word_and_a_scope() {
         let rule = Rule::parse("=Old | `New` | @code crates/** !crates/sim/**").expect("a rule");
         assert_eq!(rule.pattern, Pattern::Whole("Old".into()));
         assert_eq!((rule.shown.as_str(), rule.instead.as_str(), rule.code_only), ("Old", "`New`", true));
