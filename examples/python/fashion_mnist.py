@@ -1,10 +1,10 @@
-"""A small convolutional network on Fashion-MNIST, in lock-step or with slack.
+"""Trains a small convolutional network on Fashion-MNIST, in lock-step or with slack.
 
     python -m slackwater.run --workers 4 examples/python/fashion_mnist.py --slack 3
 
 Every worker learns from its share of the images; worker 0 prints the accuracy on the test images.
-With slack 0 this is what DistributedDataParallel does. With slack above 0 no worker waits for one
-that is slow for a while.
+With slack 0, training is the same as with DistributedDataParallel. With slack above 0, workers do
+not wait for a worker that is slow for a short time.
 
 The four files of the data set (train and t10k, images and labels, as .gz) are published at
 https://github.com/zalandoresearch/fashion-mnist. Put them into data/fashion-mnist, or name their
@@ -23,15 +23,15 @@ import slackwater
 import slackwater.torch
 
 arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-arguments.add_argument("--data", type=Path, default=Path("data/fashion-mnist"))
+arguments.add_argument("--data", type=Path, default=Path("data/fashion-mnist"), help="folder of the data set")
 arguments.add_argument("--slack", type=int, default=0, help="how many minibatches workers may be apart")
-arguments.add_argument("--epochs", type=int, default=5)
+arguments.add_argument("--epochs", type=int, default=5, help="passes over the images")
 arguments.add_argument("--batch", type=int, default=128, help="images in the minibatches of all workers together")
 given = arguments.parse_args()
 
 
 def images(name):
-    """Images and labels of an IDX pair: (count, 1, 28, 28) around zero, and (count)."""
+    """Reads a pair of IDX files: images (count, 1, 28, 28) around zero, and labels (count)."""
     with gzip.open(given.data / f"{name}-images-idx3-ubyte.gz") as file:
         pixels = numpy.frombuffer(file.read(), "uint8", offset=16).reshape(-1, 1, 28, 28)
     with gzip.open(given.data / f"{name}-labels-idx1-ubyte.gz") as file:
@@ -76,5 +76,5 @@ if rank == 0:
     model.eval()
     with torch.no_grad():
         right = sum(int((model(part).argmax(1) == wanted).sum()) for part, wanted in zip(pixels.split(500), labels.split(500)))
-    print(f"slack {given.slack}, {size} workers: {right / len(labels):.2%} of the test images named rightly")
+    print(f"slack {given.slack}, {size} workers: {right / len(labels):.2%} of the test images classified correctly")
 slackwater.shutdown()

@@ -1,10 +1,10 @@
-"""Matrix factorisation of MovieLens-100K: users and films as rows of sparse tables.
+"""Trains a matrix factorisation of MovieLens-100K: users and films are rows of sparse tables.
 
     python -m slackwater.run --workers 4 examples/python/movielens.py --slack 3
 
 The model predicts a rating as the mean rating, plus a bias of the user and one of the film, plus
-the product of their factors. Every worker learns from its share of the ratings of u1.base; worker 0
-prints the error on those of u1.test.
+the product of their factors. Every worker learns from its share of the ratings in u1.base. Worker 0
+prints the error on the ratings in u1.test.
 
 MovieLens-100K is published at https://grouplens.org/datasets/movielens/100k/. Compress u1.base and
 u1.test with gzip and put them into data/ml-100k, or name their folder with --data.
@@ -21,17 +21,17 @@ import slackwater
 import slackwater.torch
 
 arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-arguments.add_argument("--data", type=Path, default=Path("data/ml-100k"))
+arguments.add_argument("--data", type=Path, default=Path("data/ml-100k"), help="folder of the data set")
 arguments.add_argument("--slack", type=int, default=3, help="how many minibatches workers may be apart")
-arguments.add_argument("--epochs", type=int, default=30)
-arguments.add_argument("--factors", type=int, default=16)
-arguments.add_argument("--rate", type=float, default=0.1)
+arguments.add_argument("--epochs", type=int, default=30, help="passes over the ratings")
+arguments.add_argument("--factors", type=int, default=16, help="factors of a user or film")
+arguments.add_argument("--rate", type=float, default=0.1, help="learning rate of adagrad")
 arguments.add_argument("--shrink", type=float, default=0.1, help="how much each rating pulls its rows towards zero")
 given = arguments.parse_args()
 
 
 def ratings(name):
-    """Users, films and ratings of a file."""
+    """Reads a file: users, films and ratings."""
     with gzip.open(given.data / name, "rt") as file:
         columns = numpy.loadtxt(file, usecols=(0, 1, 2)).T
     users, films = torch.from_numpy(columns[:2].astype("int64"))
@@ -39,7 +39,7 @@ def ratings(name):
 
 
 class Factors(torch.nn.Module):
-    """Rows of users and of films: factors, and in the last place what they add by themselves."""
+    """A row for each user and each film: its factors, and in the last place its bias."""
 
     def __init__(self, mean):
         super().__init__()
@@ -66,8 +66,8 @@ generator = torch.Generator().manual_seed(rank)
 
 for epoch in range(given.epochs):
     for chosen in mine[torch.randperm(len(mine), generator=generator)].split(batch):
-        foretold, norm = model(users[chosen], films[chosen])
-        loss = (foretold - stars[chosen]).square() + given.shrink * norm
+        predicted, norm = model(users[chosen], films[chosen])
+        loss = (predicted - stars[chosen]).square() + given.shrink * norm
         loss.sum().div(batch * size / 100).backward()  # pushes the gradients
         slackwater.clock()  # this minibatch is done
 slackwater.barrier()
@@ -75,7 +75,7 @@ slackwater.barrier()
 if rank == 0:
     users, films, stars = ratings("u1.test.gz")
     with torch.no_grad():
-        foretold, _ = model(users, films)
-    error = (foretold.clamp(1, 5) - stars).square().mean().sqrt()
+        predicted, _ = model(users, films)
+    error = (predicted.clamp(1, 5) - stars).square().mean().sqrt()
     print(f"slack {given.slack}, {size} workers: RMSE {error:.4f} on u1.test")
 slackwater.shutdown()

@@ -1,4 +1,4 @@
-"""A small character transformer on Tiny Shakespeare, in lock-step or with slack.
+"""Trains a small character transformer on Tiny Shakespeare, in lock-step or with slack.
 
     python -m slackwater.run --workers 4 examples/python/shakespeare.py --slack 3
 
@@ -21,9 +21,9 @@ import slackwater
 import slackwater.torch
 
 arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-arguments.add_argument("--data", type=Path, default=Path("data/tinyshakespeare"))
+arguments.add_argument("--data", type=Path, default=Path("data/tinyshakespeare"), help="folder of the text")
 arguments.add_argument("--slack", type=int, default=0, help="how many minibatches workers may be apart")
-arguments.add_argument("--steps", type=int, default=600)
+arguments.add_argument("--steps", type=int, default=600, help="minibatches of each worker")
 arguments.add_argument("--batch", type=int, default=32, help="pieces in the minibatches of all workers together")
 given = arguments.parse_args()
 
@@ -36,7 +36,7 @@ train, held = numbers[: len(numbers) * 9 // 10], numbers[len(numbers) * 9 // 10 
 
 
 class Writer(nn.Module):
-    """Says of each character which the next one may be."""
+    """A transformer that predicts the next character at each position of a text."""
 
     def __init__(self):
         super().__init__()
@@ -87,7 +87,7 @@ if rank == 0:
     with torch.no_grad():
         begins = torch.arange(0, len(held) - LENGTH - 1, LENGTH)
         losses = [loss_of(model, part, held) for part in begins.split(64)]
-        print(f"slack {given.slack}, {size} workers: {torch.stack(losses).mean():.4f} nats a character")
+        print(f"slack {given.slack}, {size} workers: {torch.stack(losses).mean():.4f} nats per character")
         written = numbers[:1].view(1, 1)
         for _ in range(200):
             chances = model(written[:, -LENGTH:])[:, -1].softmax(-1)

@@ -1,5 +1,5 @@
-//! Writes a UCI bag of words as LibSVM text to standard output. PART is train or test, WEIGHTING is
-//! counts or tfidf:
+//! Converts a UCI bag of words to LibSVM text on standard output. PART is train or test; WEIGHTING
+//! is counts (the default) or tfidf:
 //!
 //! ```sh
 //! cargo run --release -p slackwater-data --example bag_of_words -- DOCWORD LABELS PART [WEIGHTING]

@@ -1,8 +1,9 @@
-//! How fast LibSVM text is parsed on one core, beside counting the lines of the same bytes.
+//! Benchmark: how fast LibSVM text is parsed on one core, beside counting the lines of the same
+//! bytes.
 //!
-//! `cargo run --release -p slackwater-data --example parse_speed -- FILE…`: plain, .gz or .zst;
-//! decompressed in memory first, so that the parser alone is measured. Without a file, on made-up
-//! text.
+//! `cargo run --release -p slackwater-data --example parse_speed -- FILE…`: files are plain, .gz or
+//! .zst. They are decompressed in memory first, so that the parser alone is measured. Without a
+//! file, the text is made up.
 
 use data::{Labels, Minibatch, TextParser};
 use std::error::Error;
@@ -10,11 +11,11 @@ use std::hint::black_box;
 use std::io::Read;
 use std::time::{Duration, Instant};
 
-/// Rows that are kept before the minibatch is cleared, as a learning loop would.
+/// Rows of a minibatch, which is then cleared, as in a training loop.
 const MINIBATCH_ROWS: usize = 1000;
-/// What is timed at once.
+/// About how many bytes are timed at once.
 const PIECE_BYTES: usize = 128 * 1024;
-/// How long each figure takes.
+/// How long each measurement lasts.
 const MEASURED: Duration = Duration::from_secs(2);
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -31,22 +32,26 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
+/// Measures the parser on a text and prints a line.
 fn measure(name: &str, text: &[u8]) -> Result<(), Box<dyn Error>> {
     let mut rows = Minibatch::new();
     let mut parser = TextParser::libsvm(Labels::Real);
     let pieces = pieces(text);
-    let (mut row_count, mut features) = (0, 0);
+    let mut row_count = 0;
+    let mut features = 0;
     let parsing = best(&pieces, |piece| {
         let mut rest = piece;
         while let Some(end) = memchr::memchr(b'\n', rest) {
             parser.line(&rest[..end], &mut rows)?;
             rest = &rest[end + 1..];
             if rows.rows() == MINIBATCH_ROWS {
-                (row_count, features) = (row_count + rows.rows(), features + rows.features());
+                row_count += rows.rows();
+                features += rows.features();
                 black_box(&mut rows).clear();
             }
         }
-        (row_count, features) = (row_count + rows.rows(), features + rows.features());
+        row_count += rows.rows();
+        features += rows.features();
         black_box(&mut rows).clear();
         Ok(())
     })?;
@@ -54,7 +59,8 @@ fn measure(name: &str, text: &[u8]) -> Result<(), Box<dyn Error>> {
         black_box(memchr::memchr_iter(b'\n', black_box(piece)).count());
         Ok(())
     })?;
-    let (bytes, passes) = (text.len() as f64, parsing.passes);
+    let bytes = text.len() as f64;
+    let passes = parsing.passes;
     let shown: String = name.chars().rev().take(32).collect::<Vec<_>>().into_iter().rev().collect();
     println!(
         "{shown:32} {:>9.1} {:>11} {:>9.3} {:>9.2} {:>12.1}",
@@ -67,9 +73,10 @@ fn measure(name: &str, text: &[u8]) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The text in pieces of whole lines, each soon done.
+/// The text in small pieces of whole lines.
 fn pieces(text: &[u8]) -> Vec<&[u8]> {
-    let (mut pieces, mut rest) = (Vec::new(), text);
+    let mut pieces = Vec::new();
+    let mut rest = text;
     while !rest.is_empty() {
         let from = rest.len().min(PIECE_BYTES);
         let end = memchr::memchr(b'\n', &rest[from..]).map_or(rest.len(), |length| from + length + 1);
@@ -84,8 +91,8 @@ struct Best {
     passes: usize,
 }
 
-/// Goes over all pieces again and again, and adds up the best time of each: what else the machine
-/// does falls out.
+/// Goes over all pieces again and again, and adds up the best time of each. So other work of the
+/// machine hardly counts.
 fn best(pieces: &[&[u8]], mut work: impl FnMut(&[u8]) -> Result<(), data::RowFault>) -> Result<Best, data::RowFault> {
     let started = Instant::now();
     let mut times = vec![Duration::MAX; pieces.len()];
@@ -119,16 +126,17 @@ fn decompressed(file: &str) -> Result<Vec<u8>, Box<dyn Error>> {
     Ok(text)
 }
 
-/// 100,000 rows of 40 features each, sorted by index, with these values.
+/// Makes 100,000 rows of 40 features each, sorted by index, with values from `value`.
 fn made_up(value: impl Fn(u64) -> String) -> Vec<u8> {
-    let (mut text, mut state) = (String::new(), 1_u64);
+    let mut text = String::new();
+    let mut state = 1_u64;
     let mut indices = [0; 40];
     for _ in 0..100_000 {
         text += if state & 1 == 0 { "-1" } else { "+1" };
         for index in &mut indices {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            // Small ones are common, as in a vocabulary by frequency: half of them below 2,024, all
-            // below 600,000.
+            // Small indices are common, as in a vocabulary sorted by frequency: half are below
+            // 2,024, all below 600,000.
             *index = (1_u64 << ((state >> 40) % 20)) + state % 1000;
         }
         indices.sort_unstable();

@@ -1,11 +1,11 @@
-//! Any bytes as a shard's file, or as one of residuals, are rows that hang together or an error,
-//! and never take more memory than they have.
+//! Decodes any bytes as a shard's file of a checkpoint, and as a file of residuals. The result is
+//! consistent rows or an error, and memory stays within a few times the bytes.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use store::{CheckpointShard, residuals_from_bytes};
 
-/// What reading a head takes beside a few times its bytes.
+/// Memory that reading takes besides a few times the input's bytes.
 const MOST_BYTES: usize = 1 << 20;
 
 fuzz_target!(|bytes: &[u8]| {

@@ -1,4 +1,5 @@
-//! Whatever anybody says, before a run begins and after, its coordinator goes on.
+//! A coordinator goes on after any control messages of servers and workers, before a run begins and
+//! after.
 #![no_main]
 
 use coordinator::{Coordinator, Membership, RunSize};
@@ -26,12 +27,15 @@ fn control(input: &mut Unstructured) -> Result<Control> {
         7 => Control::Barrier { number: number(input)? },
         8 if input.ratio(1, 8)? => Control::Fail { reason: String::new() },
         8 if input.ratio(1, 4)? => {
-            let (table, shard) = (TableId(input.int_in_range(0..=3)?), ShardId(input.int_in_range(0..=3)?));
-            let (server, plan) = (input.int_in_range(0..=2)?, PlanNumber(input.int_in_range(1..=6)?));
+            let table = TableId(input.int_in_range(0..=3)?);
+            let shard = ShardId(input.int_in_range(0..=3)?);
+            let server = input.int_in_range(0..=2)?;
+            let plan = PlanNumber(input.int_in_range(1..=6)?);
             Control::Backfilled { table, shard, server, plan }
         }
         8 => {
-            let (plan, enacted) = (PlanNumber(input.int_in_range(1..=6)?), input.arbitrary()?);
+            let plan = PlanNumber(input.int_in_range(1..=6)?);
+            let enacted = input.arbitrary()?;
             Control::Adopted { plan, enacted, frontier: Clock(number(input)?) }
         }
         _ => Control::Bye,
@@ -39,12 +43,13 @@ fn control(input: &mut Unstructured) -> Result<Control> {
 }
 
 fn run(input: &mut Unstructured) -> Result<()> {
-    let open =
+    let elastic =
         Membership::Elastic { replicas: input.int_in_range(0..=2)?, shards_per_server: input.int_in_range(0..=2)? };
-    let membership = if input.arbitrary()? { open } else { Membership::Static };
+    let membership = if input.arbitrary()? { elastic } else { Membership::Static };
     let mut coordinator = Coordinator::new(SIZE, membership, Span::from_secs(2));
     let mut out = Outbox::new();
-    // Who sits where, by the last welcome: most of what is said carries a source that is believed.
+    // The sources of the workers, from the last Welcome of each. Most messages carry these, so that
+    // the coordinator accepts them.
     let mut sources = [Source(0); 2];
     let mut now = 0;
     while !input.is_empty() {
@@ -70,7 +75,7 @@ fn run(input: &mut Unstructured) -> Result<()> {
             }
             let _ = inputs::bytes_of(&frame);
         }
-        assert!(!coordinator.has_begun() || coordinator.missing().is_none(), "begun, and a place is empty");
+        assert!(!coordinator.has_begun() || coordinator.missing().is_none(), "the run has begun without all its nodes");
     }
     let _ = (coordinator.is_finished(), coordinator.lost());
     Ok(())

@@ -1,10 +1,10 @@
-//! Any line of Criteo's text is a row of 39 features or a fault.
+//! Parses any line as Criteo text: the result is a row of 39 features or an error.
 #![no_main]
 
 use data::{FeatureHash, Labels, TextParser};
 use libfuzzer_sys::fuzz_target;
 
-/// Tabs are what a fuzzer hardly ever gets right: this byte stands for five of them.
+/// This byte stands for five tabs: a fuzzer hardly ever writes the right number of them.
 const FIVE_TABS: u8 = b'~';
 
 fuzz_target!(|bytes: &[u8]| {

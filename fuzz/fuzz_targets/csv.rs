@@ -1,4 +1,4 @@
-//! Any text is CSV with rows or faults, or has no heading.
+//! Parses any text as CSV: lines are rows or errors, or the header is refused.
 #![no_main]
 
 use data::{ColumnRule, Csv, CsvHeader, FeatureHash, Labels, TextParser};

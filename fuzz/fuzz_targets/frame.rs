@@ -1,4 +1,5 @@
-//! Bytes from outside are refused or are one frame, which is written as exactly those bytes.
+//! Decodes any bytes as frames. Each is refused, or is a frame that encodes to exactly the same
+//! bytes.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -7,7 +8,7 @@ fuzz_target!(|bytes: &[u8]| {
     let mut rest = bytes;
     while let Some((frame, taken)) = inputs::cut(rest) {
         let Ok(frame) = frame else { return };
-        assert_eq!(inputs::bytes_of(&frame), rest[..taken], "{frame:?} has two spellings");
+        assert_eq!(inputs::bytes_of(&frame), rest[..taken], "{frame:?} has two encodings");
         rest = &rest[taken..];
     }
 });

@@ -1,13 +1,13 @@
-//! Any two files, of images and of their labels, are rows or an error: never a panic, nor more
-//! memory than an image may take.
+//! Reads any two files as IDX images and labels: the result is rows or an error, never a panic, and
+//! memory stays within that of the largest image.
 #![no_main]
 
 use data::{Format, Labels, ReaderSettings};
 use libfuzzer_sys::fuzz_target;
 
-/// The most rows that are looked at.
+/// The most rows that are read.
 const ROWS: usize = 1000;
-/// The largest image that is read is 16 MiB; the rest is what reading takes.
+/// The most memory: 16 MiB for the largest image that is accepted, and 1 MiB for reading it.
 const MOST_BYTES: usize = (16 << 20) + (1 << 20);
 
 fuzz_target!(|bytes: &[u8]| {

@@ -1,5 +1,5 @@
-//! Frames come out of a connection as they went in, however the bytes are cut; what is damaged is
-//! refused or ends it.
+//! Frames are received from a connection as they were sent, in any division of the bytes. A damaged
+//! frame is refused or closes the connection.
 #![no_main]
 
 use inputs::{SERVER, WORKER};
@@ -15,7 +15,7 @@ fn run(input: &mut Unstructured) -> Result<()> {
         sent.push(inputs::bytes_of(&inputs::frame(input, WORKER, SERVER)?));
     }
     let mut bytes = sent.concat();
-    // Some of what we write is no frame: a key list of half a key, say.
+    // Some generated frames are malformed, such as one with a key list of half a key.
     let malformed = sent.iter().any(|bytes| matches!(inputs::cut(bytes), Some((Err(_), _))));
     let damaged = malformed || input.arbitrary()?;
     if damaged && !malformed {
@@ -27,7 +27,9 @@ fn run(input: &mut Unstructured) -> Result<()> {
         let count = input.int_in_range(1..=300).unwrap_or(300).min(bytes.len());
         pieces.push_back(bytes.drain(..count).collect());
     }
-    let (mut socket, mut inbox, pool) = (ChunkedSocket(pieces), Inbox::new(), Pool::new());
+    let mut socket = ChunkedSocket(pieces);
+    let mut inbox = Inbox::new();
+    let pool = Pool::new();
     let mut received = Vec::new();
     loop {
         inbox.may_have_more = true;
@@ -36,7 +38,7 @@ fn run(input: &mut Unstructured) -> Result<()> {
             Ok(None) if socket.0.is_empty() => break,
             Ok(None) => {}
             Err(_) if damaged => return Ok(()),
-            Err(ended) => panic!("{ended:?} of what we wrote ourselves"),
+            Err(ended) => panic!("{ended:?} on undamaged frames"),
         }
     }
     assert!(damaged || received == sent);

@@ -1,5 +1,5 @@
-//! Whatever a registry or a manifest says of leases, it is refused, or it is an allocator that
-//! works and ends.
+//! Decodes any bytes as the leases of a registry or a manifest. They are refused, or they make an
+//! allocator that works and comes to its end.
 #![no_main]
 
 use inputs::number;
@@ -9,10 +9,10 @@ use libfuzzer_sys::fuzz_target;
 use types::{Clock, Source, Span, Time};
 use wire::{Field, Reader};
 
-/// Leases of a run that is played to its end.
+/// The most leases of a run that the target finishes.
 const FEW: u64 = 1000;
 
-/// An allocator that has been through something, as bytes.
+/// The encoding of an allocator after random steps, with up to three bytes changed.
 fn bytes_of_a_run(input: &mut Unstructured) -> Result<Vec<u8>> {
     let shuffle = if input.arbitrary()? { Some(number(input)?) } else { None };
     let terms =
@@ -23,7 +23,6 @@ fn bytes_of_a_run(input: &mut Unstructured) -> Result<Vec<u8>> {
     }
     let mut bytes = Vec::new();
     allocator.put(&mut bytes);
-    // Mostly sound, with a few bytes changed.
     for _ in 0..input.int_in_range(0..=3)? {
         let at = input.choose_index(bytes.len())?;
         bytes[at] = input.arbitrary()?;
@@ -31,6 +30,7 @@ fn bytes_of_a_run(input: &mut Unstructured) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// A random call of the allocator.
 fn step(allocator: &mut LeaseAllocator, input: &mut Unstructured) -> Result<()> {
     let source = Source(input.int_in_range(0..=3)?);
     match input.int_in_range(0..=5)? {
@@ -46,11 +46,13 @@ fn step(allocator: &mut LeaseAllocator, input: &mut Unstructured) -> Result<()> 
     Ok(())
 }
 
+/// Decodes an allocator, uses it, and checks that it can be saved, restored and finished.
 fn use_it(bytes: &[u8], input: &mut Unstructured) -> Result<()> {
     let Ok(mut allocator) = LeaseAllocator::get(&mut Reader(bytes), Time(0)) else { return Ok(()) };
     for _ in 0..10 {
         step(&mut allocator, input)?;
-        let (now, before) = (allocator.committed(), allocator.committed_before(Clock(number(input)?)));
+        let now = allocator.committed();
+        let before = allocator.committed_before(Clock(number(input)?));
         assert!(before.is_none_or(|before| before.count() <= now.count() && before.through() <= now.through()));
     }
     let mut again = Vec::new();
@@ -59,7 +61,7 @@ fn use_it(bytes: &[u8], input: &mut Unstructured) -> Result<()> {
     assert_eq!(restored.committed(), allocator.committed());
     let terms = allocator.terms();
     if terms.leases().is_ok_and(|leases| leases <= FEW) {
-        let mut resumed = LeaseAllocator::resume(terms, &allocator.committed()).expect("its own");
+        let mut resumed = LeaseAllocator::resume(terms, &allocator.committed()).expect("the allocator's own leases");
         while let GrantReply::Leases { leases, .. } = resumed.grant(Time(0), Source(1), 7) {
             let work = WorkReport { examples: 1, busy: Span(1) };
             assert_eq!(resumed.commit(Source(1), &leases, Clock(0), work).fresh, leases.len() as u64);

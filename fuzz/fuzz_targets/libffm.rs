@@ -1,5 +1,5 @@
-//! Any line of libffm text is rows or a fault, and what was read is read again from what is written
-//! of it.
+//! Parses any line as libffm text: the result is a row or an error. Rows that are written as text
+//! are parsed to the same rows again.
 #![no_main]
 
 use data::{Labels, TextParser};

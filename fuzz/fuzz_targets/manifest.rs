@@ -1,15 +1,16 @@
-//! Any bytes as a manifest are one that is written and read alike, or a problem with a name, and
-//! never take more memory than they account for.
+//! Decodes any bytes as a manifest. The result is a manifest that survives writing and reading, or
+//! an error, and memory stays in proportion to the bytes.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use store::Manifest;
 use xxhash_rust::xxh3::Xxh3;
 
-/// What reading takes beside a few times its bytes.
+/// Memory that reading takes besides [`FOR_EACH_BYTE`].
 const MOST_BYTES: usize = 1 << 20;
-/// A value of JSON in memory, for each of its shortest spelling and a list's room to grow.
+/// The most memory for each byte of input: a JSON value of one byte, in a list with spare capacity.
 const FOR_EACH_BYTE: usize = 128;
+/// Hexadecimal digits of the checksum, which stands before [`END`].
 const DIGITS: usize = 16;
 const END: &[u8] = b"\"\n}\n";
 
@@ -26,7 +27,7 @@ fn read(bytes: &[u8]) {
 
 fuzz_target!(|bytes: &[u8]| {
     read(bytes);
-    // With the checksum that it should have, which nobody guesses.
+    // Again with the right checksum, which a fuzzer cannot guess.
     let mut bytes = bytes.to_vec();
     let Some(digits) = bytes.len().checked_sub(END.len() + DIGITS) else { return };
     bytes[digits + DIGITS..].copy_from_slice(END);

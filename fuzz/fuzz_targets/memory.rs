@@ -1,5 +1,5 @@
-//! Whatever a registry holds of a coordinator's memory, it is refused or a coordinator that goes on
-//! and can be recalled again.
+//! Restores a coordinator from any bytes as its memory in a registry. They are refused, or they
+//! make a coordinator that goes on and can be saved and restored again.
 #![no_main]
 
 use coordinator::{Coordinator, Membership, RunSize};
@@ -10,23 +10,33 @@ use types::{Clock, NodeId, PlanNumber, ShardId, Source, Span, TableId, Time};
 use wire::{Control, Frame, Head, LeaseTerms, Message, NodeRole, Outbox};
 
 const SIZE: RunSize = RunSize { servers: 1, workers: 1 };
-const OPEN: Membership = Membership::Elastic { replicas: 1, shards_per_server: 2 };
+const ELASTIC: Membership = Membership::Elastic { replicas: 1, shards_per_server: 2 };
 const FAILURE_TIMEOUT: Span = Span::from_secs(2);
 
+/// Gives the coordinator a control message from a node.
 fn say(coordinator: &mut Coordinator, now: Time, from: NodeId, source: Source, control: Control) {
     let head = Head { source, clock: Clock(3), ..Head::plain(from, NodeId::Coordinator) };
     coordinator.handle(now, Frame { head, message: Message::Control(control) }, &mut Outbox::new());
 }
 
-/// Something that a node says, with numbers that often mean something.
+/// A random message of a node, or a tick. Numbers often name something that exists.
 fn step(coordinator: &mut Coordinator, now: &mut Time, input: &mut Unstructured) -> Result<()> {
     *now = Time(now.0.saturating_add(input.int_in_range(0..=4)? * 400_000_000));
     let from = *input.choose(&[NodeId::Server(0), NodeId::Server(1), NodeId::Worker(0), NodeId::Worker(1)])?;
     let source = Source(input.int_in_range(0..=5)?);
-    let (ranges, epochs, shuffle, per_clock) = (input.int_in_range(0..=9)?, 2, None, 4);
-    let terms = LeaseTerms { ranges, epochs, shuffle, per_clock, fingerprint: 1, input: String::new() };
-    let (table, shard) = (TableId(input.int_in_range(0..=2)?), ShardId(input.int_in_range(0..=2)?));
-    let (set, lease, clock) = (0, input.int_in_range(0..=9)?, Clock(number(input)?));
+    let terms = LeaseTerms {
+        ranges: input.int_in_range(0..=9)?,
+        epochs: 2,
+        shuffle: None,
+        per_clock: 4,
+        fingerprint: 1,
+        input: String::new(),
+    };
+    let table = TableId(input.int_in_range(0..=2)?);
+    let shard = ShardId(input.int_in_range(0..=2)?);
+    let set = 0;
+    let lease = input.int_in_range(0..=9)?;
+    let clock = Clock(number(input)?);
     let control = match input.int_in_range(0..=13)? {
         0 => {
             coordinator.tick(*now, &mut Outbox::new());
@@ -65,9 +75,9 @@ fn step(coordinator: &mut Coordinator, now: &mut Time, input: &mut Unstructured)
     Ok(())
 }
 
-/// The memory of a run that has been through something, with a few bytes changed.
+/// The memory of a coordinator after random steps, with up to three bytes changed.
 fn memory_of_a_run(input: &mut Unstructured) -> Result<Vec<u8>> {
-    let mut coordinator = Coordinator::new(SIZE, OPEN, FAILURE_TIMEOUT);
+    let mut coordinator = Coordinator::new(SIZE, ELASTIC, FAILURE_TIMEOUT);
     for (token, (node, role)) in
         [(NodeId::Server(0), NodeRole::Server), (NodeId::Worker(0), NodeRole::Worker)].iter().enumerate()
     {
@@ -88,14 +98,17 @@ fn memory_of_a_run(input: &mut Unstructured) -> Result<Vec<u8>> {
     Ok(memory)
 }
 
+/// Restores a coordinator, uses it, and checks that its memory can be restored again.
 fn use_it(memory: &[u8], input: &mut Unstructured) -> Result<()> {
-    let Ok(mut coordinator) = Coordinator::recall(Time(0), memory, SIZE, OPEN, FAILURE_TIMEOUT) else { return Ok(()) };
+    let Ok(mut coordinator) = Coordinator::recall(Time(0), memory, SIZE, ELASTIC, FAILURE_TIMEOUT) else {
+        return Ok(());
+    };
     let mut now = Time(0);
     for _ in 0..10 {
         step(&mut coordinator, &mut now, input)?;
     }
     let again = coordinator.memory();
-    assert!(Coordinator::recall(now, &again, SIZE, OPEN, FAILURE_TIMEOUT).is_ok(), "its own memory");
+    assert!(Coordinator::recall(now, &again, SIZE, ELASTIC, FAILURE_TIMEOUT).is_ok(), "its own memory is refused");
     Ok(())
 }
 

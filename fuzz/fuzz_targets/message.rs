@@ -1,12 +1,12 @@
-//! As `frame`, with the check put right first, so that whatever stands behind it is reached: any
-//! kind, any head, any body.
+//! As `frame`, with the right checksum, so that the fuzzer reaches the code behind it: any kind,
+//! any head, any body.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use wire::{HEADER_BYTES, VERSION, seal};
 
-/// How the bytes are used: kind, stage, lengths of the payloads, the head's fields, then body and
-/// payloads.
+/// Bytes before body and payloads: 8 for kind, stage and lengths of the payloads, 60 for the fields
+/// of the head.
 const HEAD: usize = 8 + 60;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -28,5 +28,5 @@ fuzz_target!(|bytes: &[u8]| {
     spelt.extend_from_slice(&rest[body..]);
     let Some((Ok(frame), taken)) = inputs::cut(&spelt) else { return };
     assert_eq!(taken, spelt.len());
-    assert_eq!(inputs::bytes_of(&frame), spelt, "{frame:?} has two spellings");
+    assert_eq!(inputs::bytes_of(&frame), spelt, "{frame:?} has two encodings");
 });

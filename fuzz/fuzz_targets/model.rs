@@ -1,12 +1,12 @@
-//! Any bytes as a model are one that can be written and read again, or an error, and never take
-//! more memory than they have.
+//! Decodes any bytes as a model file. The result is a model that survives writing and reading, or
+//! an error, and memory stays within a few times the bytes.
 #![no_main]
 
 use apps::model::Model;
 use apps::predict::Predictor;
 use libfuzzer_sys::fuzz_target;
 
-/// What reading a header takes beside a few times its bytes.
+/// Memory that reading takes besides a few times the input's bytes.
 const MOST_BYTES: usize = 1 << 20;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -20,7 +20,7 @@ fuzz_target!(|bytes: &[u8]| {
     model.write(&path).expect("what was read can be written");
     let again = Model::read(&path).expect("what was written can be read");
     assert_eq!(again.settings, model.settings);
-    // Numbers that are none equal nothing, so bits are compared.
+    // NaN does not equal itself, so bits are compared.
     let bits = |model: &Model| -> Vec<(Vec<u64>, Vec<u32>)> {
         model.tables.values().map(|t| (t.keys.clone(), t.values.iter().map(|v| v.to_bits()).collect())).collect()
     };

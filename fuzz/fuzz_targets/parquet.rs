@@ -1,23 +1,24 @@
-//! Any bytes as a Parquet file are rows or an error: never a panic that leaves the reader, nor
-//! memory beyond reason.
+//! Reads any bytes as a Parquet file: the result is rows or an error. No panic leaves the reader,
+//! and memory is bounded.
 #![no_main]
 
 use data::{ColumnRules, Format, Labels, ReaderSettings};
 use libfuzzer_sys::fuzz_target;
 use std::sync::Once;
 
-/// The most rows that are looked at.
+/// The most rows that are read.
 const ROWS: usize = 5000;
-/// For a file of some thousand bytes.
+/// The largest allocation for a file of some thousand bytes.
 const MOST_BYTES: usize = 64 << 20;
 
-/// The reader catches panics of the Parquet library. The fuzzer would end the process before they
-/// get there; one that nobody catches ends it all the same.
+/// Removes the panic hook of the fuzzer, which would end the process at panics of the Parquet
+/// library that the reader catches. A panic that is not caught still ends the process.
 static LET_PANICS_PASS: Once = Once::new();
 
-/// The library skips lists and maps of Booleans, which take no bytes, one by one, however many the
-/// file says there are: two billion take a minute here. That ends, and finds nothing. So what might
-/// be such a length is left out.
+/// Whether a file may have a list or map of Booleans with a huge length.
+///
+/// Such Booleans take no bytes, and the library skips them one by one: two billion take a minute.
+/// That finds no fault, so the target leaves out such files.
 fn may_take_ages(bytes: &[u8]) -> bool {
     let long = |length: &[u8]| length.iter().all(|byte| *byte >= 0x80);
     let list = |window: &[u8]| matches!(window[0], 0xF1 | 0xF2) && long(&window[1..4]);

@@ -1,4 +1,4 @@
-//! Whatever a file of a recording says, it is fed back or refused.
+//! Replays any bytes as a recording: its inputs are fed to a machine, or the file is refused.
 #![no_main]
 
 use coordinator::CoordinatorInput;
@@ -14,7 +14,7 @@ use update::Updaters;
 use wire::{Bits, Control, Field, Frame, Head, Keys, Message, Pool};
 use worker::{Batch, KeyListDictionary, Op, RowsOfPush, TicketId, Values, WorkerInput};
 
-/// An entry with the right check.
+/// Adds an entry with the right checksum.
 fn put(file: &mut Vec<u8>, kind: u8, body: &[u8]) {
     file.extend_from_slice(&(body.len() as u64).to_le_bytes());
     let start = file.len();
@@ -66,7 +66,8 @@ fn worker_input(input: &mut Unstructured) -> Result<WorkerInput> {
         13 | 14 => WorkerInput::BeginPush(table, keys(input)?, number(input)?),
         15 | 16 => {
             let Batch { keys, values, .. } = batch(input)?;
-            let (start, end) = (number(input)? as usize, number(input)? as usize);
+            let start = number(input)? as usize;
+            let end = number(input)? as usize;
             let rows = start..end;
             WorkerInput::PushRows(time(input)?, RowsOfPush { ticket, table, keys, rows, values: values.bytes })
         }
@@ -95,6 +96,7 @@ fn op(input: &mut Unstructured) -> Result<Op> {
     })
 }
 
+/// Replays a recording of a server (0), the coordinator (1) or a worker (2).
 fn run(input: &mut Unstructured) -> Result<()> {
     let mut file = b"SLKWREC\0".to_vec();
     file.extend_from_slice(&[2, 0]);

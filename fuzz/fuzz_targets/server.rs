@@ -1,4 +1,4 @@
-//! Whatever frames arrive, in whatever order, a server goes on.
+//! A server goes on after any frames, in any order.
 #![no_main]
 
 use inputs::{SERVER, WORKER, any_plan, frame, plan, specs};
@@ -11,7 +11,8 @@ use update::Updaters;
 use wire::{Control, Frame, Head, Message, Outbox, Pool};
 
 fn run(input: &mut Unstructured) -> Result<()> {
-    // Alone, or the head of a chain, or another replica, or one that is being backfilled.
+    // The server is the only replica of its shards, or any replica of their chains, or under
+    // backfill.
     let plan = if input.arbitrary()? { plan() } else { any_plan(input)? };
     let lease = if input.arbitrary()? { Some(Span::from_secs(5)) } else { None };
     let mut server = Server::new(SERVER, plan, Updaters::builtin(), Pool::new()).leased(lease);
@@ -21,8 +22,8 @@ fn run(input: &mut Unstructured) -> Result<()> {
         server.handle(Time(0), Frame { head: Head::plain(NodeId::Coordinator, SERVER), message }, &mut out);
     }
     let mut now = 0;
-    // How far each stream is acknowledged: most frames go on from there, or little would get past
-    // the once-only gate.
+    // The last acknowledged sequence number of each stream. Most frames get the next one; otherwise
+    // few would pass the once-only gate.
     let mut finished: BTreeMap<(Source, TableId), u64> = BTreeMap::new();
     while !input.is_empty() {
         now += 500_000_000;
@@ -58,7 +59,7 @@ fn run(input: &mut Unstructured) -> Result<()> {
             {
                 finished.insert((frame.head.source, acked.table), acked.through);
             }
-            // What it says must have a spelling, too.
+            // Every frame that the server sends can be encoded.
             let _ = inputs::bytes_of(&frame);
         }
     }

@@ -1,5 +1,5 @@
-//! Whatever a checkpoint says that a shard knew, the residuals of workers, or that was leased, it
-//! is refused or a shard that goes on.
+//! Restores a shard from any bytes as its metadata, residuals of workers or leases in a checkpoint.
+//! They are refused, or they make a shard that goes on.
 #![no_main]
 
 use inputs::{SERVER, WORKER, frame, plan, specs};
@@ -17,12 +17,14 @@ fn server() -> Server {
     Server::new(SERVER, plan(), Updaters::builtin(), Pool::new())
 }
 
+/// Gives the server a control message of the coordinator.
 fn told(server: &mut Server, control: Control) {
     let head = Head::plain(NodeId::Coordinator, SERVER);
     server.handle(Time(0), Frame { head, message: Message::Control(control) }, &mut Outbox::new());
     server.settle(&mut Outbox::new());
 }
 
+/// Gives the server up to `most` random frames.
 fn hears(server: &mut Server, input: &mut Unstructured, most: usize) -> Result<()> {
     for now in 0..input.int_in_range(0..=most)? {
         let frame = frame(input, WORKER, SERVER)?;
@@ -32,16 +34,19 @@ fn hears(server: &mut Server, input: &mut Unstructured, most: usize) -> Result<(
     Ok(())
 }
 
+/// Makes a checkpoint of the server's shards.
 fn copy(server: &mut Server, number: u64) -> Vec<shard::ShardImage> {
-    let (clock, last, location, name) = (Clock(number), true, String::new(), String::new());
-    told(server, Control::Checkpoint { number, clock, last, location, name });
+    let checkpoint =
+        Control::Checkpoint { number, clock: Clock(number), last: true, location: String::new(), name: String::new() };
+    told(server, checkpoint);
     server.take_images()
 }
 
+/// Restores a server from changed images, and lets it go on.
 fn go_on(spec: TableSpec, mut images: Vec<shard::ShardImage>, input: &mut Unstructured) -> Result<()> {
     if let Some(image) = images.first_mut() {
         match input.int_in_range(0..=2)? {
-            // Anything at all, or what was written with a few bytes changed.
+            // Arbitrary bytes, or the written metadata with up to three bytes changed.
             0 => image.metadata = input.bytes(input.len() / 2)?.to_vec(),
             _ => {
                 for _ in 0..input.int_in_range(0..=3)? {

@@ -1,4 +1,4 @@
-//! Any line of Vowpal Wabbit text is rows or a fault.
+//! Parses any line as Vowpal Wabbit text: the result is a row or an error.
 #![no_main]
 
 use data::{FeatureHash, Labels, TextParser};

@@ -1,4 +1,5 @@
-//! Whatever the servers and the coordinator say while a program works, its worker goes on.
+//! A worker goes on after any frames of servers and the coordinator, in between the calls of its
+//! program.
 #![no_main]
 
 use inputs::{SERVER, WORKER, frame, number, plan, specs};
@@ -10,17 +11,18 @@ use types::{
 use wire::{Bits, Control, Frame, Head, KeyPart, Keys, Message, Outbox, Payload, Pool, Pull, Wants};
 use worker::{Batch, Op, PullTarget, TicketId, Values, Worker, WorkerSettings};
 
-/// A batch of so many numbers.
+/// A batch of `numbers` zeros of type `of`.
 fn zeros(input: &mut Unstructured, keys: Keys, of: NumberType, numbers: usize) -> Result<Batch> {
     let bytes = Payload::new(vec![0u8; numbers * of.bytes()]);
     Ok(Batch { keys, values: Values { number: of, bytes }, examples: number(input)? >> 32, lease: None })
 }
 
-/// Something the program asks for.
+/// A random operation of the program.
 fn call(input: &mut Unstructured, worker: &mut Worker, now: Time, out: &mut Outbox) -> Result<()> {
     let specs = specs();
     let index = input.choose_index(specs.len())?;
-    let (table, spec) = (TableId(index as u32), &specs[index]);
+    let table = TableId(index as u32);
+    let spec = &specs[index];
     let ids = (0..input.int_in_range(0..=4)?).map(|_| number(input)).collect::<Result<Vec<u64>>>()?;
     let keys = match (spec.shape.placement(), input.ratio(1, 3)?) {
         (Placement::Ordered, true) => Keys::run(0..input.int_in_range(0..=9)?),
@@ -52,8 +54,8 @@ fn call(input: &mut Unstructured, worker: &mut Worker, now: Time, out: &mut Outb
         }
         4 => Op::Active { keys },
         5 => {
-            let kept = keys.len() * update::row_state_width(spec).unwrap_or(1);
-            let bytes = Payload::new(vec![0u8; kept * spec.number.bytes()]);
+            let numbers = keys.len() * update::row_state_width(spec).unwrap_or(1);
+            let bytes = Payload::new(vec![0u8; numbers * spec.number.bytes()]);
             Op::Set { keys, values: Values { number: spec.number, bytes } }
         }
         6 => Op::RowState { keys },
@@ -69,8 +71,8 @@ fn call(input: &mut Unstructured, worker: &mut Worker, now: Time, out: &mut Outb
     Ok(())
 }
 
-/// Makes most answers ones to a question that was asked, or little would get past the names of
-/// requests.
+/// Makes most answers match a pull that the worker has sent. Otherwise the worker would ignore most
+/// of them as answers to unknown requests.
 fn aim(input: &mut Unstructured, asked: &[Pull], frame: &mut Frame) -> Result<()> {
     if asked.is_empty() || input.ratio(1, 8)? {
         return Ok(());

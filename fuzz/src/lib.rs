@@ -1,5 +1,8 @@
-//! What targets share: how arbitrary bytes become frames that get past the outer checks, so that a
-//! fuzzer spends its time behind them; and what holds for rows read from any text.
+//! Shared by the fuzz targets: generators and checks.
+//!
+//! - Generators make frames from arbitrary bytes. The frames pass the outer checks, so that a
+//!   fuzzer spends its time behind them.
+//! - Checks state what holds for rows read from any text or file.
 
 mod memory;
 
@@ -12,23 +15,24 @@ use types::{
     PositionRange, Reduce, Setting, ShardId, Source, TableId, TableSpec, UpdaterSpec, WorkerId,
 };
 use wire::{
-    Acked, Bits, ChangeChunk, ChunkContents, Control, Delta, FailedClock, Frame, HEADER_BYTES, Head, Header, KeyPart, LeasedPart,
-    Marker, Message, Payload, Pool, Pull, PullRefused, Pulled, Push, ReadWaiting, Refresh, Refreshed, Refusal, Refused,
-    ReplicaChunk, Replicated, Resend, ResendReason, Signature, Tune, Wants, WireError, Writes, decode, encode,
+    Acked, Bits, ChangeChunk, ChunkContents, Control, Delta, FailedClock, Frame, HEADER_BYTES, Head, Header, KeyPart,
+    LeasedPart, Marker, Message, Payload, Pool, Pull, PullRefused, Pulled, Push, ReadWaiting, Refresh, Refreshed,
+    Refusal, Refused, ReplicaChunk, Replicated, Resend, ResendReason, Signature, Tune, Wants, WireError, Writes,
+    decode, encode,
 };
 
-/// The nodes of the machines under test.
+/// The node of the server under test.
 pub const SERVER: NodeId = NodeId::Server(0);
+/// The node of the worker under test.
 pub const WORKER: NodeId = NodeId::Worker(0);
 
-/// Two servers and two workers.
+/// A plan of two servers and two workers.
 #[must_use]
 pub fn plan() -> Plan {
     Plan::first(2, vec![Source(1), Source(2)])
 }
 
-/// As [`plan`], with shards that have several replicas, or are being backfilled, or that nobody
-/// holds.
+/// Any plan: shards may have several replicas, replicas under backfill, or none at all.
 pub fn any_plan(input: &mut Unstructured) -> Result<Plan> {
     let server = |input: &mut Unstructured| input.int_in_range(0..=2u32);
     let chain =
@@ -39,7 +43,7 @@ pub fn any_plan(input: &mut Unstructured) -> Result<Plan> {
     Ok(Plan { number: PlanNumber(number(input)?), chains, workers: many(input, source)? })
 }
 
-/// Tables of every kind that treats what arrives in its own way.
+/// One table of every kind that handles messages differently.
 #[must_use]
 pub fn specs() -> Vec<TableSpec> {
     let eager = Consistency::Bounded { slack: 1, eager: true };
@@ -75,7 +79,7 @@ pub fn specs() -> Vec<TableSpec> {
     .collect()
 }
 
-/// The bytes of a frame, payloads and all.
+/// The bytes of a frame, with its payloads.
 #[must_use]
 pub fn bytes_of(frame: &Frame) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -84,7 +88,8 @@ pub fn bytes_of(frame: &Frame) -> Vec<u8> {
     bytes
 }
 
-/// The first frame that `bytes` spell, as a transport would cut it, and how many bytes it took.
+/// Decodes the first frame of `bytes`, cut as a transport cuts it. Returns it with the number of
+/// its bytes; `None` if the bytes end too early.
 pub fn cut(bytes: &[u8]) -> Option<(std::result::Result<Frame, WireError>, usize)> {
     let (header, rest) = bytes.split_first_chunk::<HEADER_BYTES>()?;
     let header = match Header::parse(header) {
@@ -99,7 +104,7 @@ pub fn cut(bytes: &[u8]) -> Option<(std::result::Result<Frame, WireError>, usize
     Some((frame, bytes.len() - rest.len()))
 }
 
-/// Numbers near the ends of their range more often than not: that is where arithmetic goes wrong.
+/// A number, mostly near an end of its range, where arithmetic overflows.
 pub fn number(input: &mut Unstructured) -> Result<u64> {
     Ok(match input.int_in_range(0..=9)? {
         0..=6 => input.int_in_range(0..=11)?,
@@ -114,7 +119,7 @@ fn bytes(input: &mut Unstructured, most: usize) -> Result<Vec<u8>> {
     Ok(input.bytes(length.min(input.len()))?.to_vec())
 }
 
-/// A few numbers, rising or not, as a payload.
+/// A payload of a few positions, mostly sorted. A few payloads are arbitrary bytes.
 pub fn positions(input: &mut Unstructured) -> Result<Payload> {
     let count = input.int_in_range(0..=6)?;
     let mut list = (0..count).map(|_| number(input)).collect::<Result<Vec<u64>>>()?;
@@ -132,12 +137,15 @@ fn number_type(input: &mut Unstructured) -> Result<NumberType> {
     Ok(*input.choose(&[NumberType::F32, NumberType::F32, NumberType::F64, NumberType::I64])?)
 }
 
-/// Values for `count` rows of a few widths, or for none.
+/// The numbers of a chunk of the change log.
 fn changes(input: &mut Unstructured) -> Result<ChangeChunk> {
-    let (from, to, chunk) = (number(input)?, number(input)?, number(input)? as u32);
+    let from = number(input)?;
+    let to = number(input)?;
+    let chunk = number(input)? as u32;
     Ok(ChangeChunk { from, to, chunk, ends: input.arbitrary()? })
 }
 
+/// Values for `count` rows of one or two numbers. A few payloads are arbitrary bytes.
 fn values(input: &mut Unstructured, count: u64, number: NumberType) -> Result<Payload> {
     let width = input.int_in_range(1..=2)?;
     let numbers = count.min(100) as usize * width;
@@ -199,6 +207,7 @@ fn refusal(input: &mut Unstructured) -> Result<Refusal> {
     })
 }
 
+/// A list of up to three things.
 fn many<T>(input: &mut Unstructured, one: impl Fn(&mut Unstructured) -> Result<T>) -> Result<Vec<T>> {
     let count = input.int_in_range(0..=3)?;
     (0..count).map(|_| one(input)).collect()
@@ -221,14 +230,15 @@ fn control(input: &mut Unstructured) -> Result<Control> {
     })
 }
 
-/// Any message, about tables that exist more often than not.
+/// Any message, mostly about a table that exists.
 pub fn message(input: &mut Unstructured) -> Result<Message> {
     let table = TableId(input.int_in_range(0..=9)?);
     let shard = ShardId(input.int_in_range(0..=2)?);
     let request = number(input)?;
     Ok(match input.int_in_range(0..=18)? {
         16 | 17 => {
-            let (positions, kind) = (positions(input)?, number_type(input)?);
+            let positions = positions(input)?;
+            let kind = number_type(input)?;
             let count = positions.len() as u64 / 8 * input.int_in_range(1..=3)?;
             let values = values(input, count, kind)?;
             let contents = match input.int_in_range(0..=4)? {
@@ -247,13 +257,16 @@ pub fn message(input: &mut Unstructured) -> Result<Message> {
             Message::Replicated(Replicated { table, shard, through: request, backfill })
         }
         14 => {
-            let (sequence, keys) = (input.int_in_range(0..=2)?, keys(input)?);
+            let sequence = input.int_in_range(0..=2)?;
+            let keys = keys(input)?;
             let values = values(input, keys.count().unwrap_or(1), NumberType::F32)?;
-            let (changes, reaches) = (changes(input)?, Clock(number(input)?));
+            let changes = changes(input)?;
+            let reaches = Clock(number(input)?);
             Message::Delta(Delta { table, shard, sequence, changes, reaches, keys, values })
         }
         0..=2 => {
-            let (keys, kind) = (keys(input)?, number_type(input)?);
+            let keys = keys(input)?;
+            let kind = number_type(input)?;
             let values = values(input, keys.count().unwrap_or(1), kind)?;
             let lease = if input.arbitrary()? {
                 Some(LeasedPart { set: input.int_in_range(0..=1)?, lease: number(input)?, part: number(input)? })
@@ -266,7 +279,8 @@ pub fn message(input: &mut Unstructured) -> Result<Message> {
         3 | 4 => Message::Marker(Marker { table, shard, settled: request, since: Clock(number(input)?) }),
         5 => {
             let rate = *input.choose(&[0.5, -1.0, f64::NAN, f64::INFINITY])?;
-            let (at, setting) = (Clock(number(input)?), Setting::Rate(rate));
+            let at = Clock(number(input)?);
+            let setting = Setting::Rate(rate);
             Message::Tune(Tune { table, shard, settled: request, at, setting })
         }
         6 => {
@@ -279,15 +293,18 @@ pub fn message(input: &mut Unstructured) -> Result<Message> {
             Message::Resend(Resend { table, shard, next: request, reason })
         }
         8 | 9 => {
-            let (after, frontier) = (number(input)?, Clock(number(input)?));
-            let (subscribe, keys) = (input.arbitrary()?, keys(input)?);
+            let after = number(input)?;
+            let frontier = Clock(number(input)?);
+            let subscribe = input.arbitrary()?;
+            let keys = keys(input)?;
             let deltas = if input.arbitrary()? { Some((number(input)?, number(input)?)) } else { None };
             let wants = *input.choose(&[Wants::Values, Wants::Values, Wants::Active, Wants::RowState])?;
             Message::Pull(Pull { table, shard, request, after, frontier, subscribe, deltas, wants, keys })
         }
         10 => {
             let failed = |input: &mut Unstructured| {
-                let (clock, worker) = (Clock(number(input)?), WorkerId(number(input)? as u32));
+                let clock = Clock(number(input)?);
+                let worker = WorkerId(number(input)? as u32);
                 Ok(FailedClock { clock, worker, refusal: refusal(input)? })
             };
             let positions = positions(input)?;
@@ -301,7 +318,8 @@ pub fn message(input: &mut Unstructured) -> Result<Message> {
                 failed: many(input, failed)?,
                 more: if input.arbitrary()? { Some(Position(number(input)?)) } else { None },
                 values: {
-                    let (count, kind) = (number(input)?, number_type(input)?);
+                    let count = number(input)?;
+                    let kind = number_type(input)?;
                     values(input, count, kind)?
                 },
                 positions,
@@ -331,7 +349,7 @@ pub fn message(input: &mut Unstructured) -> Result<Message> {
     })
 }
 
-/// Any frame to `to`.
+/// Any frame from `from` to `to`.
 pub fn frame(input: &mut Unstructured, from: NodeId, to: NodeId) -> Result<Frame> {
     let mut head = Head::plain(from, to);
     head.plan = PlanNumber(number(input)?);
@@ -346,8 +364,8 @@ pub fn frame(input: &mut Unstructured, from: NodeId, to: NodeId) -> Result<Frame
     Ok(Frame { head, message: message(input)? })
 }
 
-/// The rows of a text's lines: a fault leaves them as they were, and whatever is read is finite and
-/// hangs together.
+/// Parses the lines of a text, and checks the rows: a malformed line adds nothing, all numbers are
+/// finite, and keys, values and fields are equally many.
 pub fn lines(parser: &mut TextParser, text: &[u8]) -> Minibatch {
     let mut rows = Minibatch::new();
     for line in text.split(|&byte| byte == b'\n') {
@@ -364,7 +382,7 @@ pub fn lines(parser: &mut TextParser, text: &[u8]) -> Minibatch {
     rows
 }
 
-/// A folder of this process's own for files that are written anew for each input.
+/// A folder of this process, for files that are written anew for each input.
 #[must_use]
 pub fn folder() -> std::path::PathBuf {
     let folder = std::env::temp_dir().join(format!("slackwater-fuzz-{}", std::process::id()));
@@ -372,15 +390,17 @@ pub fn folder() -> std::path::PathBuf {
     folder
 }
 
-/// Reads a file to its end, or to the fault that ends it, or to so many rows: a file may say that
-/// it has any number of rows of nothing.
+/// Reads a file to its end or to the error that ends it, or until `most` rows: a file may claim any
+/// number of empty rows. Checks the rows.
 pub fn rows_of(
     path: &std::path::Path,
     settings: ReaderSettings,
     most: usize,
 ) -> std::result::Result<Minibatch, DataError> {
     let reader = DataReader::open(&[path.to_str().unwrap_or_default()], settings)?;
-    let (mut all, mut batch, mut source) = (Minibatch::new(), Minibatch::new(), reader.source());
+    let mut all = Minibatch::new();
+    let mut batch = Minibatch::new();
+    let mut source = reader.source();
     while all.rows() < most && source.fill(&mut batch)? {
         for row in batch.iter() {
             row.keys.iter().zip(row.values).for_each(|(key, value)| all.push(*key, *value));
@@ -389,23 +409,24 @@ pub fn rows_of(
     }
     assert!(all.values().iter().chain(all.labels()).all(|number| number.is_finite()));
     if all.rows() < most {
-        say_the_same_in_ranges(&reader, &all);
+        check_ranges(&reader, &all);
     }
     Ok(all)
 }
 
-/// What was read to its end is read alike in ranges, where those are few.
-fn say_the_same_in_ranges(reader: &DataReader, all: &Minibatch) {
-    let cuts = Cuts::of(reader, 64).expect("it was read");
+/// Checks that a file gives the same rows in ranges as in one piece, if it has few ranges.
+fn check_ranges(reader: &DataReader, all: &Minibatch) {
+    let cuts = Cuts::of(reader, 64).expect("the file was read before");
     if cuts.ranges() > 4 {
         return;
     }
-    let (mut rows, mut batch) = (all.iter(), Minibatch::new());
+    let mut rows = all.iter();
+    let mut batch = Minibatch::new();
     for range in 0..cuts.ranges() {
-        let mut source = cuts.open(range).expect("it is there").source();
-        while source.fill(&mut batch).expect("it was read") {
+        let mut source = cuts.open(range).expect("the range exists").source();
+        while source.fill(&mut batch).expect("the file was read before") {
             for row in batch.iter() {
-                let whole = rows.next().expect("no more than there are");
+                let whole = rows.next().expect("ranges have no more rows than the file");
                 assert_eq!(
                     (row.keys, row.values, row.label.unwrap_or(0.0)),
                     (whole.keys, whole.values, whole.label.unwrap_or(0.0))
@@ -413,5 +434,5 @@ fn say_the_same_in_ranges(reader: &DataReader, all: &Minibatch) {
             }
         }
     }
-    assert_eq!(rows.len(), 0, "rows of no range");
+    assert_eq!(rows.len(), 0, "rows that are in no range");
 }

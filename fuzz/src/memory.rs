@@ -1,15 +1,16 @@
-//! How much memory a decoder asks for at once: a few bytes of a file must not make it ask for
-//! gigabytes.
+//! Checks the largest single allocation of a decoder: a few bytes of a file must not make it ask
+//! for gigabytes.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+/// The largest allocation since the last reset, in bytes.
 static LARGEST: AtomicUsize = AtomicUsize::new(0);
 
-/// The system's allocator, which notes the largest piece that was asked for.
+/// The system's allocator, which also notes the largest allocation.
 struct Noting;
 
-// SAFETY: every call goes to the system's allocator as it is.
+// SAFETY: every call goes unchanged to the system's allocator.
 unsafe impl GlobalAlloc for Noting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         LARGEST.fetch_max(layout.size(), Ordering::Relaxed);
@@ -38,11 +39,11 @@ unsafe impl GlobalAlloc for Noting {
 #[global_allocator]
 static ALLOCATOR: Noting = Noting;
 
-/// Runs something that must not ask for more than so many bytes in one piece.
+/// Runs `run`, and panics if it made an allocation of more than `bytes` bytes.
 pub fn within<R>(bytes: usize, run: impl FnOnce() -> R) -> R {
     LARGEST.store(0, Ordering::Relaxed);
     let result = run();
     let largest = LARGEST.load(Ordering::Relaxed);
-    assert!(largest <= bytes, "{largest} bytes were asked for at once, and {bytes} is the most");
+    assert!(largest <= bytes, "one allocation of {largest} bytes, and at most {bytes} are allowed");
     result
 }

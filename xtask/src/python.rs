@@ -178,7 +178,8 @@ fn copy_sources(from: &Path, to: &Path) -> std::io::Result<()> {
     std::fs::create_dir_all(to)?;
     for entry in std::fs::read_dir(from)? {
         let entry = entry?;
-        let (path, name) = (entry.path(), entry.file_name());
+        let path = entry.path();
+        let name = entry.file_name();
         if entry.file_type()?.is_dir() {
             if name != "__pycache__" {
                 copy_sources(&path, &to.join(name))?;

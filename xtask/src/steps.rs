@@ -202,7 +202,8 @@ mod tests {
 
     #[test]
     fn ci_is_test_then_the_python_package_and_then_the_checks() {
-        let (test, ci) = (lines(&Command::Test), lines(&Command::Ci));
+        let test = lines(&Command::Test);
+        let ci = lines(&Command::Ci);
         assert_eq!(ci[..test.len()], test);
         assert_eq!(
             ci[test.len()..],

@@ -183,7 +183,8 @@ mod tests {
         let names: Vec<&str> = processes.iter().map(|process| process.name.as_str()).collect();
         assert_eq!(names, ["server 0", "server 1", "worker 0", "worker 1", "worker 2"]);
         for process in &processes {
-            let (line, name) = (line(process), &process.name);
+            let line = line(process);
+            let name = &process.name;
             let (kind, place) = name.split_once(' ').unwrap();
             let begins = format!(
                 "{kind} --coordinator=here:1 --place={place} --join-limit=7 --failure-timeout=2 --same-host=tcp --log-json"

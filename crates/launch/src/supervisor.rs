@@ -318,7 +318,8 @@ impl Supervisor {
         let (chosen, others): (Vec<_>, Vec<_>) = std::mem::take(&mut self.running).into_iter().partition(is_chosen);
         self.running = others;
         for mut running in chosen {
-            let (name, id) = (running.process.name(), running.process.id());
+            let name = running.process.name();
+            let id = running.process.id();
             eprintln!("launch | {name} (process {id}) has not ended in time, and is killed");
             running.process.kill();
             self.ended.push(running);

@@ -108,7 +108,9 @@ fn request(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
 fn first_words(request: &[u8]) -> Option<(&str, &str)> {
     let line = request.split(|byte| *byte == b'\r').next()?;
     let mut words = std::str::from_utf8(line).ok()?.split(' ');
-    let (method, path, version) = (words.next()?, words.next()?, words.next()?);
+    let method = words.next()?;
+    let path = words.next()?;
+    let version = words.next()?;
     let path = path.split('?').next()?;
     (version.starts_with("HTTP/1.") && words.next().is_none()).then_some((method, path))
 }

@@ -81,7 +81,8 @@ mod tests {
 
     #[test]
     fn length_is_limited_for_source_files_only() {
-        let (fits, long) = ("x\n".repeat(MOST_LINES), "x\n".repeat(MOST_LINES + 1));
+        let fits = "x\n".repeat(MOST_LINES);
+        let long = "x\n".repeat(MOST_LINES + 1);
         let files = files(&[("fits.rs", &fits), ("long.rs", &long), ("long.py", &long), ("long.md", &long)]);
         assert_eq!(paths(&lengths(&files)), ["long.rs", "long.py"]);
     }

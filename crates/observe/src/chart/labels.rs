@@ -34,7 +34,8 @@ impl Area {
     /// Whether the segment touches the area. Clips the segment to the area's width, then to its
     /// height, and checks whether a part is left (Liang and Barsky, 1984).
     fn touches(&self, from: (f64, f64), to: (f64, f64)) -> bool {
-        let (mut enter, mut leave) = (0f64, 1f64);
+        let mut enter = 0f64;
+        let mut leave = 1f64;
         for (start, step, low, high) in
             [(from.0, to.0 - from.0, self.left, self.right), (from.1, to.1 - from.1, self.top, self.bottom)]
         {
