@@ -1,5 +1,5 @@
-//! A coordinator goes on after any control messages of servers and workers, before a run begins and
-//! after.
+//! A coordinator keeps running after any control messages of servers and workers, before a run
+//! begins and after.
 #![no_main]
 
 use coordinator::{Coordinator, Membership, RunSize};

@@ -1,5 +1,5 @@
 //! Decodes any bytes as the leases of a registry or a manifest. They are refused, or they make an
-//! allocator that works and comes to its end.
+//! allocator that works and grants every lease.
 #![no_main]
 
 use inputs::number;

@@ -1,5 +1,5 @@
 //! Restores a coordinator from any bytes as its memory in a registry. They are refused, or they
-//! make a coordinator that goes on and can be saved and restored again.
+//! make a coordinator that keeps running and can be saved and restored again.
 #![no_main]
 
 use coordinator::{Coordinator, Membership, RunSize};

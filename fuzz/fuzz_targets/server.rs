@@ -1,4 +1,4 @@
-//! A server goes on after any frames, in any order.
+//! A server keeps running after any frames, in any order.
 #![no_main]
 
 use inputs::{SERVER, WORKER, any_plan, frame, plan, specs};

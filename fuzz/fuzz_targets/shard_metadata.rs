@@ -1,5 +1,5 @@
 //! Restores a shard from any bytes as its metadata, residuals of workers or leases in a checkpoint.
-//! They are refused, or they make a shard that goes on.
+//! They are refused, or they make a shard that keeps running.
 #![no_main]
 
 use inputs::{SERVER, WORKER, frame, plan, specs};

@@ -1,4 +1,4 @@
-//! A worker goes on after any frames of servers and the coordinator, in between the calls of its
+//! A worker keeps running after any frames of servers and the coordinator, between the calls of its
 //! program.
 #![no_main]
 

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 /// machine was busy with other work.
 ///
 /// # Panics
-/// If there are none.
+/// If `measurements` is empty.
 pub(crate) fn median(measurements: &mut [f64]) -> f64 {
     measurements.sort_unstable_by(f64::total_cmp);
     let middle = measurements.len() / 2;

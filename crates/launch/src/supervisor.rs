@@ -242,8 +242,8 @@ impl Supervisor {
         Ok(losses)
     }
 
-    /// Whether the end of a process is a loss. It is none if the process succeeded or the run goes
-    /// on without it.
+    /// The loss that the end of a process means; none if the process succeeded or the run continues
+    /// without it.
     fn judge(&mut self, running: &Running, status: ExitStatus) -> Result<Option<Loss>, ProcessError> {
         let Running { kind, process, is_replacement, .. } = running;
         if status.success() {

@@ -1,6 +1,6 @@
 //! Metrics as an HTTP client sees them.
 
-#![expect(clippy::unwrap_used, reason = "a test says so by falling over")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use observe::{CONTENT_TYPE, CodecCost, Exporter, Metrics, ServerState, WorkerState};
 use std::io::{Read, Write};
