@@ -53,7 +53,8 @@ fn widen, widen_plain(bytes: &[u8], out: &mut [f32]) {
 #[inline(always)]
 fn narrowed(value: f32) -> u16 {
     let bits = value.to_bits();
-    let (sign, magnitude) = (bits & 0x8000_0000, bits & 0x7FFF_FFFF);
+    let sign = bits & 0x8000_0000;
+    let magnitude = bits & 0x7FFF_FFFF;
     let finite = magnitude.min(LARGEST);
     // To nearest, and to even where two are as near: the last bit that stays decides a tie.
     let rounded = finite + 0x7FFF + ((finite >> 16) & 1);
@@ -68,7 +69,8 @@ mod tests {
     use crate::testing::{awkward, noise};
 
     fn round_trip(values: &[f32]) -> Vec<f32> {
-        let (mut bytes, mut decoded) = (Vec::new(), vec![f32::NAN; values.len()]);
+        let mut bytes = Vec::new();
+        let mut decoded = vec![f32::NAN; values.len()];
         encode(values, &mut bytes);
         decode(&bytes, &mut decoded).unwrap();
         decoded
@@ -100,11 +102,13 @@ mod tests {
     fn both_twins_agree() {
         for length in [0, 1, 15, 16, 17, 1000] {
             for values in [noise(length, 1), awkward(length, 2)] {
-                let (mut wide, mut plain) = (vec![0; 2 * length], vec![0; 2 * length]);
+                let mut wide = vec![0; 2 * length];
+                let mut plain = vec![0; 2 * length];
                 narrow(&values, &mut wide);
                 narrow_plain(&values, &mut plain);
                 assert_eq!(wide, plain);
-                let (mut wide, mut unwide) = (vec![0f32; length], vec![0f32; length]);
+                let mut wide = vec![0f32; length];
+                let mut unwide = vec![0f32; length];
                 widen(&plain, &mut wide);
                 widen_plain(&plain, &mut unwide);
                 let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();

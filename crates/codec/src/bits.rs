@@ -39,7 +39,8 @@ pub(crate) fn pack_stream(numbers: &[u64], width: u32, out: &mut [u8]) {
             rest.copy_from_slice(&word.to_le_bytes()[..rest.len()]);
         }
     };
-    let (mut word, mut filled) = (0u64, 0);
+    let mut word = 0u64;
+    let mut filled = 0;
     for &number in numbers {
         word |= number << filled;
         filled += width;
@@ -62,7 +63,8 @@ pub(crate) fn unpack_stream(bytes: &[u8], width: u32, out: &mut [u64]) {
     let mut last = [0; 8];
     last[..rest.len()].copy_from_slice(rest);
     let mut words = words.iter().chain([&last]).map(|bytes| u64::from_le_bytes(*bytes));
-    let (mut word, mut left) = (0u64, 0);
+    let mut word = 0u64;
+    let mut left = 0;
     for out in out {
         if left >= width {
             *out = word & mask;
@@ -81,7 +83,8 @@ twin! {
 /// Writes `numbers`, each below 2^`width`, to `out`, which is `width` × 32 bytes long.
 pub(crate) fn pack_lanes, pack_lanes_plain(numbers: &[u64; BLOCK], width: u32, out: &mut [u8]) {
     let mut words = out.chunks_exact_mut(8 * LANES);
-    let (mut word, mut filled) = ([0u64; LANES], 0);
+    let mut word = [0u64; LANES];
+    let mut filled = 0;
     for numbers in numbers.as_chunks::<LANES>().0 {
         for lane in 0..LANES {
             word[lane] |= numbers[lane] << filled;
@@ -133,7 +136,8 @@ fn read_lanes_plain(words: &[[u8; 8 * LANES]], width: u32, out: &mut [u64; BLOCK
     let mask = u64::MAX >> (64 - width);
     let word = |place: usize| bytemuck::must_cast::<_, [[u8; 8]; LANES]>(words[place]).map(u64::from_le_bytes);
     for ((low, high, shift), out) in rounds(width, words.len()).zip(out.as_chunks_mut::<LANES>().0) {
-        let (low, high) = (word(low), word(high));
+        let low = word(low);
+        let high = word(high);
         for lane in 0..LANES {
             out[lane] = (low[lane] >> shift | high[lane].unbounded_shl(64 - shift)) & mask;
         }
@@ -203,7 +207,8 @@ mod tests {
             pack_lanes(&numbers, width, &mut bytes);
             pack_lanes_plain(&numbers, width, &mut plain);
             assert_eq!(bytes, plain, "{width} bits");
-            let (mut again, mut again_plain) = ([7; BLOCK], [7; BLOCK]);
+            let mut again = [7; BLOCK];
+            let mut again_plain = [7; BLOCK];
             unpack_lanes(&bytes, width, &mut again).unwrap();
             assert_eq!(numbers, again, "{width} bits");
             if width > 0 {

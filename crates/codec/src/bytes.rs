@@ -184,7 +184,8 @@ mod tests {
     }
 
     fn round_trip(encoder: &mut BytesEncoder, bytes: &[u8]) -> Vec<u8> {
-        let (mut encoded, mut again) = (vec![3; 5], vec![1; 2]);
+        let mut encoded = vec![3; 5];
+        let mut again = vec![1; 2];
         encoder.encode(bytes, &mut encoded);
         BytesDecoder::default().decode(&encoded, bytes.len(), &mut again).unwrap();
         assert!(bytes == again, "{} bytes differ", bytes.len());

@@ -80,7 +80,8 @@ mod tests {
     const DRAW: Draw = Draw { seed: 11, sequence: 5 };
 
     fn round(values: &[f32], width: usize, bits: FixedBits) -> Vec<f32> {
-        let (mut bytes, mut out) = (vec![1; 3], vec![f32::NAN; values.len()]);
+        let mut bytes = vec![1; 3];
+        let mut out = vec![f32::NAN; values.len()];
         encode(values, width, bits, DRAW, &mut Vec::new(), &mut bytes);
         assert_eq!(bytes.len(), encoded_bytes(values.len(), width, bits));
         decode(&bytes, width, bits, &mut out).unwrap();
@@ -112,7 +113,8 @@ mod tests {
         let bits = FixedBits::new(5).unwrap();
         for (count, width) in [(0, 2), (7, 2), (640, 64), (600, 1), (1000, 0)] {
             let values = noise(count, 2);
-            let (mut plain, mut out) = (Vec::new(), vec![0.0; count]);
+            let mut plain = Vec::new();
+            let mut out = vec![0.0; count];
             fixed::encode(&values, bits, DRAW, &mut plain);
             fixed::decode(&plain, bits, &mut out).unwrap();
             assert_eq!(round(&values, width, bits), out, "{count} values of rows of {width}");

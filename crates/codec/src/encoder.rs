@@ -156,10 +156,13 @@ mod tests {
 
     #[test]
     fn only_feedback_remembers_and_it_gets_everything_through() {
-        let (rows, values) = (BatchRows::List(&[2, 5, 9]), noise(3 * 70, 1));
+        let rows = BatchRows::List(&[2, 5, 9]);
+        let values = noise(3 * 70, 1);
         for name in ["bf16", "f16", "fixed8", "1bit", "2bit", "topk=10%", "threshold=0.7", "zeros"] {
             let mut encoder = ValueEncoder::new(codec(name), 70, 10, 1);
-            let (mut bytes, mut sent, mut total) = (Vec::new(), vec![0.0; values.len()], vec![0f64; values.len()]);
+            let mut bytes = Vec::new();
+            let mut sent = vec![0.0; values.len()];
+            let mut total = vec![0f64; values.len()];
             let rounds = 400;
             for sequence in 0..rounds {
                 encoder.encode(rows, &values, sequence, &mut bytes);
@@ -184,8 +187,10 @@ mod tests {
         let values = noise(1000, 1);
         for (name, from, to) in [("zeros", 0.0, 0.0), ("bf16", 1e-4, 4e-3), ("1bit", 0.3, 0.7), ("topk=10%", 0.7, 0.95)]
         {
-            let (mut encoder, mut meter) = (ValueEncoder::new(codec(name), 100, 100, 1), Meter::default());
-            let (mut bytes, rows) = (Vec::new(), BatchRows::List(&[0, 1, 2, 3, 4, 5, 6, 7, 8, 9]));
+            let mut encoder = ValueEncoder::new(codec(name), 100, 100, 1);
+            let mut meter = Meter::default();
+            let mut bytes = Vec::new();
+            let rows = BatchRows::List(&[0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
             encoder.encode(rows, &values, 0, &mut bytes);
             encoder.measure(rows, &values, &bytes, &mut meter).unwrap();
             let error = meter.relative_error().unwrap();

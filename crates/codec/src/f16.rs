@@ -140,7 +140,8 @@ mod tests {
     #[test]
     fn every_half_is_itself_again() {
         let halves: Vec<u8> = (0..=u16::MAX).flat_map(u16::to_le_bytes).collect();
-        let (mut values, mut again) = (vec![0.0; 1 << 16], Vec::new());
+        let mut values = vec![0.0; 1 << 16];
+        let mut again = Vec::new();
         decode(&halves, &mut values).unwrap();
         encode(&values, &mut again);
         for (half, again) in halves.chunks(2).zip(again.chunks(2)) {
@@ -167,7 +168,8 @@ mod tests {
             (-f32::from_bits(1), -0.0),
         ];
         for (value, expected) in table {
-            let (mut bytes, mut decoded) = (Vec::new(), [0.0; 9]);
+            let mut bytes = Vec::new();
+            let mut decoded = [0.0; 9];
             encode(&[value; 9], &mut bytes);
             decode(&bytes, &mut decoded).unwrap();
             assert_eq!(decoded.map(f32::to_bits), [expected; 9].map(f32::to_bits), "{value:e}");
@@ -178,11 +180,13 @@ mod tests {
     fn both_twins_agree() {
         for length in [0, 1, 7, 8, 9, 1000, 100_000] {
             for values in [noise(length, 1), awkward(length, 2)] {
-                let (mut bytes, mut plain) = (Vec::new(), vec![0; 2 * length]);
+                let mut bytes = Vec::new();
+                let mut plain = vec![0; 2 * length];
                 encode(&values, &mut bytes);
                 narrow_plain(&values, &mut plain);
                 assert_eq!(bytes, plain);
-                let (mut decoded, mut plainly) = (vec![0f32; length], vec![0f32; length]);
+                let mut decoded = vec![0f32; length];
+                let mut plainly = vec![0f32; length];
                 decode(&plain, &mut decoded).unwrap();
                 widen_plain(&plain, &mut plainly);
                 let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();

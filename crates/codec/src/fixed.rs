@@ -59,7 +59,8 @@ pub struct Draw {
 /// The bytes that `count` values take.
 #[must_use]
 pub fn encoded_bytes(count: usize, bits: FixedBits) -> usize {
-    let (blocks, rest) = (count / BLOCK, count % BLOCK);
+    let blocks = count / BLOCK;
+    let rest = count % BLOCK;
     let tail = if rest == 0 { 0 } else { 4 + stream_bytes(rest, bits.0.into()) };
     blocks * (4 + stream_bytes(BLOCK, bits.0.into())) + tail
 }
@@ -218,7 +219,8 @@ mod tests {
     const DRAW: Draw = Draw { seed: 11, sequence: 5 };
 
     fn decoded(values: &[f32], bits: FixedBits, draw: Draw) -> Vec<f32> {
-        let (mut bytes, mut out) = (Vec::new(), vec![f32::NAN; values.len()]);
+        let mut bytes = Vec::new();
+        let mut out = vec![f32::NAN; values.len()];
         encode(values, bits, draw, &mut bytes);
         assert_eq!(bytes.len(), encoded_bytes(values.len(), bits));
         decode(&bytes, bits, &mut out).unwrap();
@@ -271,11 +273,13 @@ mod tests {
         for bits in (1..=16).filter_map(FixedBits::new) {
             for length in [0, 1, 3, 511, 512, 513, 1500] {
                 for values in [noise(length, 1), awkward(length, 2)] {
-                    let (mut bytes, mut plain) = (Vec::new(), vec![0; encoded_bytes(length, bits)]);
+                    let mut bytes = Vec::new();
+                    let mut plain = vec![0; encoded_bytes(length, bits)];
                     encode(&values, bits, DRAW, &mut bytes);
                     encode_blocks_plain(&values, bits, DRAW, &mut plain);
                     assert_eq!(bytes, plain);
-                    let (mut out, mut out_plain) = (vec![0f32; length], vec![0f32; length]);
+                    let mut out = vec![0f32; length];
+                    let mut out_plain = vec![0f32; length];
                     decode(&bytes, bits, &mut out).unwrap();
                     decode_blocks_plain(&bytes, bits, &mut out_plain);
                     let as_bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();

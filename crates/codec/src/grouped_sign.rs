@@ -157,7 +157,9 @@ mod tests {
 
     #[test]
     fn the_means_of_each_side_are_sent_and_the_rest_stays() {
-        let (mut bytes, mut residual, mut sent) = (Vec::new(), vec![0.0, 0.0, 1.0, 0.0, 0.0], [0.0; 5]);
+        let mut bytes = Vec::new();
+        let mut residual = vec![0.0, 0.0, 1.0, 0.0, 0.0];
+        let mut sent = [0.0; 5];
         encode::<1>(&[1.0, -2.0, 2.0, -4.0, 2.0], &mut residual, 5, &mut bytes);
         decode::<1>(&bytes, 5, &mut sent).unwrap();
         assert_eq!(sent, [2.0, -3.0, 2.0, -3.0, 2.0]);
@@ -168,7 +170,9 @@ mod tests {
     #[test]
     fn the_means_of_each_quarter_are_sent_and_the_rest_stays() {
         let values = [1.0, 2.0, 9.0, 11.0, -1.0, -3.0, -8.0, 0.0, -0.0];
-        let (mut bytes, mut residual, mut sent) = (Vec::new(), vec![0.0; 9], [0.0; 9]);
+        let mut bytes = Vec::new();
+        let mut residual = vec![0.0; 9];
+        let mut sent = [0.0; 9];
         encode::<2>(&values, &mut residual, 9, &mut bytes);
         decode::<2>(&bytes, 9, &mut sent).unwrap();
         // −0 + 0 is 0, which stands above.
@@ -191,7 +195,8 @@ mod tests {
     #[test]
     fn a_group_that_is_not_finite_says_so_and_keeps_its_residual() {
         for bad in [f32::NAN, f32::INFINITY, f32::MAX] {
-            let (mut bytes, mut sent) = (Vec::new(), [0.0; 4]);
+            let mut bytes = Vec::new();
+            let mut sent = [0.0; 4];
             let mut residual = vec![1.0, f32::MAX, 1.0, 1.0];
             encode::<1>(&[1.0, bad, 1.0, 3.0], &mut residual, 2, &mut bytes);
             decode::<1>(&bytes, 2, &mut sent).unwrap();
@@ -199,7 +204,9 @@ mod tests {
             assert_eq!((sent[2], sent[3]), (3.0, 3.0));
             assert_eq!(residual, [1.0, f32::MAX, -1.0, 1.0]);
         }
-        let (mut bytes, mut sent, mut residual) = (Vec::new(), [0.0; 4], vec![1.0; 4]);
+        let mut bytes = Vec::new();
+        let mut sent = [0.0; 4];
+        let mut residual = vec![1.0; 4];
         encode::<2>(&[1.0, f32::NAN, 1.0, 3.0], &mut residual, 2, &mut bytes);
         decode::<2>(&bytes, 2, &mut sent).unwrap();
         assert!(sent[0].is_nan() && sent[1].is_nan());
@@ -213,14 +220,18 @@ mod tests {
         };
         for (length, group) in [(0, 5), (1, 5), (7, 7), (64, 64), (1000, 129), (999, 512), (100, 3)] {
             for (values, kept) in [(noise(length, 1), noise(length, 3)), (awkward(length, 2), noise(length, 4))] {
-                let (mut bytes, mut residual, mut residual_plain) = (Vec::new(), kept.clone(), kept.clone());
-                let (means, levels) = ([0.3, -0.2], [[0.1, 0.5], [-0.1, -0.4]]);
+                let mut bytes = Vec::new();
+                let mut residual = kept.clone();
+                let mut residual_plain = kept.clone();
+                let means = [0.3, -0.2];
+                let levels = [[0.1, 0.5], [-0.1, -0.4]];
                 keep_rest::<BITS>(&values, &mut residual, means, levels);
                 keep_rest_plain::<BITS>(&values, &mut residual_plain, means, levels);
                 assert_eq!(bits(&residual), bits(&residual_plain));
                 residual.clone_from(&kept);
                 encode::<BITS>(&values, &mut residual, group, &mut bytes);
-                let (mut out, mut out_plain) = (vec![0f32; length], vec![0f32; length]);
+                let mut out = vec![0f32; length];
+                let mut out_plain = vec![0f32; length];
                 decode::<BITS>(&bytes, group, &mut out).unwrap();
                 decode_groups_plain::<BITS>(&bytes, group, &mut out_plain);
                 assert_eq!(bits(&out), bits(&out_plain));

@@ -69,7 +69,8 @@ fn run_within(keys: &[u64]) -> Option<usize> {
 
 /// Appends the run that `keys` begin with, and says how many gaps it has.
 fn append_run(keys: &[u64], out: &mut Vec<u8>) -> usize {
-    let (mut within, mut beyond) = (PROBE, keys.len());
+    let mut within = PROBE;
+    let mut beyond = keys.len();
     while within + 1 < beyond {
         let middle = within.midpoint(beyond);
         if is_run(keys, middle) { within = middle } else { beyond = middle }
@@ -180,7 +181,8 @@ fn checked_width(width: u8) -> Result<u32, DecodeError> {
 /// Adds the gaps up from `last`, and hands back the last key; `None` where one would pass the end
 /// of u64.
 fn rise(gaps: &[u64], last: u64, out: &mut [u64]) -> Option<u64> {
-    let (mut last, mut fell) = (last, false);
+    let mut last = last;
+    let mut fell = false;
     for (gap, out) in gaps.iter().zip(out) {
         let next = last.wrapping_add(gap.wrapping_add(1));
         fell |= next <= last;
@@ -210,7 +212,8 @@ mod tests {
     use super::*;
 
     fn round_trip(keys: &[u64]) -> usize {
-        let (mut bytes, mut again) = (vec![9; 3], vec![7; keys.len()]);
+        let mut bytes = vec![9; 3];
+        let mut again = vec![7; keys.len()];
         encode(keys, &mut bytes);
         decode(&bytes, &mut again).unwrap();
         assert!(keys == again, "{} keys differ", keys.len());
@@ -282,7 +285,8 @@ mod tests {
     #[test]
     fn both_twins_agree() {
         let keys = spread(257);
-        let (mut wide, mut plain) = ([0; 256], [0; 256]);
+        let mut wide = [0; 256];
+        let mut plain = [0; 256];
         assert_eq!(gaps_of(&keys, &mut wide), gaps_of_plain(&keys, &mut plain));
         assert_eq!(wide, plain);
     }

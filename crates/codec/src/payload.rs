@@ -107,7 +107,8 @@ impl PayloadEncoder {
             codec => Values::Encoder(Box::new(ValueEncoder::new(codec, width, RESIDUAL_ROWS, seed))),
         });
         let bytes = pipeline.bytes().map(|codec: ByteCodec| BytesEncoder::new(codec));
-        let (scratch, places) = (Vec::new(), Vec::new());
+        let scratch = Vec::new();
+        let places = Vec::new();
         Self { number, width, values, bytes, sequence: 0, meter: Meter::default(), stopwatch, scratch, places }
     }
 
@@ -163,7 +164,8 @@ impl PayloadEncoder {
         let spent = self.meter.encode_ns.saturating_sub(before.encode_ns);
         self.meter = before;
         self.meter.encoded(values.len(), values.len(), spent);
-        let (number, width) = (self.number, self.width);
+        let number = self.number;
+        let width = self.width;
         if let Some(residuals) = self.value_encoder_mut().and_then(ValueEncoder::residuals_mut) {
             // What was to be sent is part of the residual, too.
             let mut sent = vec![0f32; values.len() / 4];
@@ -186,7 +188,8 @@ impl PayloadEncoder {
         }
         *sequence += 1;
         let began = (stopwatch.0)();
-        let (mut out, mut formats) = (Vec::new(), Formats::default());
+        let mut out = Vec::new();
+        let mut formats = Formats::default();
         if let Some(codec) = codec {
             formats = formats.then(PayloadFormat::Values(match codec {
                 Values::Zeros => {
@@ -362,7 +365,9 @@ mod tests {
     #[test]
     fn formats_that_no_pipeline_has_are_refused() {
         let mut out = [0f32; 2];
-        let (keys, bf16, bytes) = (1, 2, 7);
+        let keys = 1;
+        let bf16 = 2;
+        let bytes = 7;
         for ids in [[bytes, bf16, 0], [bf16, bf16, 0], [bytes, bytes, 0], [bf16, keys, 0], [99, 0, 0]] {
             let mut formats = Formats::default();
             formats.0[..3].copy_from_slice(&ids);

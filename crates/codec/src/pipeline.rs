@@ -69,7 +69,8 @@ impl Pipeline {
     /// Checks that the codecs go together.
     pub fn new(codecs: Vec<Codec>) -> Result<Self, PipelineError> {
         for pair in codecs.windows(2) {
-            let (first, second) = (pair[0], pair[1]);
+            let first = pair[0];
+            let second = pair[1];
             match rank(first).cmp(&rank(second)) {
                 std::cmp::Ordering::Less => {}
                 std::cmp::Ordering::Equal => return Err(PipelineError::Two { first, second }),

@@ -89,18 +89,21 @@ mod tests {
                 for least in [1, 0.5f32.to_bits(), 1.2f32.to_bits(), u32::MAX] {
                     let filter = |place: &usize| magnitude(values[*place]) >= least;
                     let expected: Vec<u64> = (0..length).filter(filter).map(|place| place as u64).collect();
-                    let (mut wide, mut plain) = (Vec::new(), Vec::new());
+                    let mut wide = Vec::new();
+                    let mut plain = Vec::new();
                     append_large(&values, least, &mut wide);
                     append_large_plain(&values, least, &mut plain);
                     assert_eq!((&wide, &plain), (&expected, &expected));
                 }
                 let expected: Vec<u64> =
                     (0..length).filter(|&place| values[place].to_bits() != 0).map(|place| place as u64).collect();
-                let (mut wide, mut plain) = (Vec::new(), Vec::new());
+                let mut wide = Vec::new();
+                let mut plain = Vec::new();
                 f32::append_occupied(&values, &mut wide);
                 occupied_short_plain(bytemuck::must_cast_slice(&values), &mut plain);
                 assert_eq!((&wide, &plain), (&expected, &expected));
-                let (mut wide, mut plain) = (Vec::new(), Vec::new());
+                let mut wide = Vec::new();
+                let mut plain = Vec::new();
                 let long: Vec<u64> = values.iter().map(|value| u64::from(value.to_bits()) << 32).collect();
                 occupied_long(&long, &mut wide);
                 occupied_long_plain(&long, &mut plain);

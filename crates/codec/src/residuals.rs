@@ -184,7 +184,8 @@ impl RowResiduals {
         let within = self.runs.range(first..=last);
         let joined: Vec<u64> = before.into_iter().chain(within).map(|(&start, _)| start).collect();
         let ends = joined.iter().filter_map(|start| self.runs.get(start).map(|values| end_of(*start, values)));
-        let (start, end) = (joined.first().map_or(first, |&start| start.min(first)), ends.fold(last, u64::max));
+        let start = joined.first().map_or(first, |&start| start.min(first));
+        let end = ends.fold(last, u64::max);
         let held: usize =
             joined.iter().filter_map(|start| self.runs.get(start)).map(|values| values.len() / width).sum();
         let Some(rows) = usize::try_from(end - start).ok().and_then(|rows| rows.checked_add(1)) else { return false };

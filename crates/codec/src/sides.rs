@@ -60,7 +60,8 @@ pub(crate) fn is_beyond(sum: f32, [above, below]: [f32; 2]) -> u32 {
 
 fn sides_plain(values: &[f32], residual: &[f32], signs: &mut [u8]) -> Sides {
     // In f64, so that no sum of finite numbers overflows.
-    let (mut above, mut below) = ([0f64; EIGHT], [0f64; EIGHT]);
+    let mut above = [0f64; EIGHT];
+    let mut below = [0f64; EIGHT];
     let mut negatives = 0;
     each_eight(values, residual, |place, sums| {
         let masks = sums.map(negative);
@@ -75,10 +76,12 @@ fn sides_plain(values: &[f32], residual: &[f32], signs: &mut [u8]) -> Sides {
 }
 
 fn beyond_plain(values: &[f32], residual: &[f32], means: [f32; 2], far: &mut [u8]) -> Sides {
-    let (mut above, mut below) = ([0f64; EIGHT], [0f64; EIGHT]);
+    let mut above = [0f64; EIGHT];
+    let mut below = [0f64; EIGHT];
     let mut counts = [0; 2];
     each_eight(values, residual, |place, sums| {
-        let (negatives, masks) = (sums.map(negative), sums.map(|sum| is_beyond(sum, means)));
+        let negatives = sums.map(negative);
+        let masks = sums.map(|sum| is_beyond(sum, means));
         for lane in 0..EIGHT {
             above[lane] += f64::from(select(masks[lane] & !negatives[lane], sums[lane], 0.0));
             below[lane] += f64::from(select(masks[lane] & negatives[lane], sums[lane], 0.0));
@@ -178,7 +181,8 @@ mod tests {
         let bits = |sides: Sides| sides.sums.map(|sum| if sum.is_nan() { 0 } else { sum.to_bits() });
         for length in (0..40).chain([785, 1024]) {
             for (values, residual) in [(noise(length, 1), noise(length, 3)), (awkward(length, 2), noise(length, 4))] {
-                let (mut wide, mut plain) = (vec![0; length.div_ceil(8)], vec![0; length.div_ceil(8)]);
+                let mut wide = vec![0; length.div_ceil(8)];
+                let mut plain = vec![0; length.div_ceil(8)];
                 let both = [sides(&values, &residual, &mut wide), sides_plain(&values, &residual, &mut plain)];
                 assert_eq!((bits(both[0]), both[0].counts, &wide), (bits(both[1]), both[1].counts, &plain));
                 let means = [0.3, -0.2];

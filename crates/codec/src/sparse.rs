@@ -126,7 +126,8 @@ mod tests {
     fn round_trip(count: usize, places: &[u64]) -> u8 {
         let mut values = vec![0f32; count];
         places.iter().for_each(|&place| values[place as usize] = place as f32 + 0.5);
-        let (mut bytes, mut again) = (Vec::new(), vec![f32::NAN; count]);
+        let mut bytes = Vec::new();
+        let mut again = vec![f32::NAN; count];
         encode(&values, places, &mut bytes);
         decode(&bytes, &mut again).unwrap();
         assert_eq!(values, again);

@@ -64,7 +64,8 @@ impl TableCodecs {
             names => Pipeline::parse(names.iter().map(String::as_str)).map(CodecChoice::Pipeline),
         };
         let wrong = |error: PipelineError| refuse(error.to_string(), "name other codecs, or none");
-        let (up, down) = (read(&spec.codecs.up).map_err(wrong)?, read(&spec.codecs.down).map_err(wrong)?);
+        let up = read(&spec.codecs.up).map_err(wrong)?;
+        let down = read(&spec.codecs.down).map_err(wrong)?;
         let mut warning = None;
         if let Some(pipeline) = up.pipeline() {
             warning = pipeline.check(spec.number, &spec.updater).map_err(wrong)?;

@@ -52,7 +52,8 @@ mod tests {
 
     #[test]
     fn those_of_at_least_the_threshold_are_sent_and_the_others_stay() {
-        let (mut bytes, mut sent) = (Vec::new(), [0f32; 5]);
+        let mut bytes = Vec::new();
+        let mut sent = [0f32; 5];
         let mut residual = [0.25, 0.0, 0.0, -0.25, 0.0];
         let least = Least::new(0.5).unwrap();
         encode(&[0.25, 0.49, -0.5, -0.2, f32::NAN], &mut residual, least, &mut Vec::new(), &mut bytes);
@@ -71,7 +72,8 @@ mod tests {
     #[test]
     fn both_twins_agree() {
         let values = noise(1000, 1);
-        let (mut wide, mut plain) = (noise(1000, 2), noise(1000, 2));
+        let mut wide = noise(1000, 2);
+        let mut plain = noise(1000, 2);
         add(&values, &mut wide);
         add_plain(&values, &mut plain);
         assert_eq!(wide, plain);

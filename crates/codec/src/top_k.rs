@@ -136,7 +136,8 @@ mod tests {
     use crate::testing::{awkward, noise};
 
     fn sent(values: &[f32], residual: &mut [f32], percent: f64) -> Vec<f32> {
-        let (mut bytes, mut out) = (Vec::new(), vec![f32::NAN; values.len()]);
+        let mut bytes = Vec::new();
+        let mut out = vec![f32::NAN; values.len()];
         encode(values, residual, Percentage::from_percent(percent).unwrap(), &mut TopKScratch::default(), &mut bytes);
         sparse::decode(&bytes, &mut out).unwrap();
         out
@@ -146,7 +147,8 @@ mod tests {
     fn exactly_the_largest_are_sent_and_the_others_stay() {
         for length in [1, 2, 10, 300, 5000] {
             for percent in [0.1, 1.0, 1.5, 30.0, 99.0, 100.0] {
-                let (values, kept) = (noise(length, 7), noise(length, 8));
+                let values = noise(length, 7);
+                let kept = noise(length, 8);
                 let sums: Vec<f32> = values.iter().zip(&kept).map(|(value, kept)| value + kept).collect();
                 let mut residual = kept;
                 let sent = sent(&values, &mut residual, percent);
@@ -198,8 +200,10 @@ mod tests {
     fn both_twins_agree() {
         for length in [0, 1, 1023, 1024, 5000] {
             for (values, kept) in [(noise(length, 1), noise(length, 3)), (awkward(length, 2), noise(length, 4))] {
-                let (mut wide, mut plain) = (kept.clone(), kept);
-                let (mut counts, mut counts_plain) = (vec![[0; 2]; BUCKETS], vec![[0; 2]; BUCKETS]);
+                let mut wide = kept.clone();
+                let mut plain = kept;
+                let mut counts = vec![[0; 2]; BUCKETS];
+                let mut counts_plain = vec![[0; 2]; BUCKETS];
                 add_and_count(&values, &mut wide, &mut counts);
                 add_and_count_plain(&values, &mut plain, &mut counts_plain);
                 assert_eq!(counts, counts_plain);

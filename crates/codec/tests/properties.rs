@@ -163,7 +163,8 @@ proptest! {
     #[test]
     fn topk_sends_exactly_its_share_of_what_is_not_zero(values in lists(), percent in 0.1f64..100.0) {
         let share = codec::top_k::Percentage::from_percent(percent).expect("a share");
-        let (mut residual, mut bytes) = (vec![0.0; values.len()], Vec::new());
+        let mut residual = vec![0.0; values.len()];
+        let mut bytes = Vec::new();
         codec::top_k::encode(&values, &mut residual, share, &mut codec::top_k::TopKScratch::default(), &mut bytes);
         let mut sent = vec![0f32; values.len()];
         sparse::decode(&bytes, &mut sent).expect("as encoded");
@@ -175,7 +176,8 @@ proptest! {
 
     #[test]
     fn zeros_are_elided_from_any_numbers(values in prop::collection::vec(prop_oneof![3 => Just(0i64), 1 => any::<i64>()], 0..600)) {
-        let (mut bytes, mut again) = (Vec::new(), vec![7i64; values.len()]);
+        let mut bytes = Vec::new();
+        let mut again = vec![7i64; values.len()];
         zeros::encode(&values, &mut Vec::new(), &mut bytes);
         sparse::decode(&bytes, &mut again).expect("as encoded");
         prop_assert_eq!(&values, &again);
@@ -197,7 +199,8 @@ proptest! {
             let Some(start) = next else { break };
             list.extend((0..count).map_while(|i| start.checked_add(i * step)));
         }
-        let (mut bytes, mut again) = (Vec::new(), vec![7; list.len()]);
+        let mut bytes = Vec::new();
+        let mut again = vec![7; list.len()];
         keys::encode(&list, &mut bytes);
         keys::decode(&bytes, &mut again).expect("as encoded");
         prop_assert!(list == again);
@@ -263,7 +266,9 @@ fn fixed_point_is_unbiased() {
     let values: Vec<f32> = (0..100).map(|i| (i as f32 * 0.37).sin() * 10f32.powi(-(i % 5))).collect();
     for bits in [1, 2, 4, 8].into_iter().filter_map(fixed::FixedBits::new) {
         let draws = 50_000;
-        let (mut sums, mut bytes, mut sent) = (vec![0f64; 100], Vec::new(), vec![0.0; 100]);
+        let mut sums = vec![0f64; 100];
+        let mut bytes = Vec::new();
+        let mut sent = vec![0.0; 100];
         for sequence in 0..draws {
             fixed::encode(&values, bits, fixed::Draw { seed: 42, sequence }, &mut bytes);
             fixed::decode(&bytes, bits, &mut sent).expect("as encoded");
@@ -284,7 +289,8 @@ fn fixed_point_is_unbiased() {
 fn feedback_brings_small_values_through() {
     let values = [1.0, 0.01, -0.01, 0.02];
     let mut encoder = ValueEncoder::new(codec("topk=25%"), 4, 1, 1);
-    let (mut bytes, mut total) = (Vec::new(), [0f64; 4]);
+    let mut bytes = Vec::new();
+    let mut total = [0f64; 4];
     for _ in 0..1000 {
         encoder.encode(BatchRows::List(&[0]), &values, 0, &mut bytes);
         let sent = decoded(&encoder, &bytes, 4, 4);

@@ -62,7 +62,8 @@ impl Field for SavedLeases {
     }
 
     fn get(input: &mut Reader<'_>) -> Result<Self, WireError> {
-        let (name, terms) = (Field::get(input)?, Field::get(input)?);
+        let name = Field::get(input)?;
+        let terms = Field::get(input)?;
         let kept = Self::new(name, terms, Field::get(input)?);
         kept.map_err(|_| WireError::Malformed("leases that are done and cannot be"))
     }

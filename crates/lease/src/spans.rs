@@ -110,7 +110,8 @@ mod tests {
     proptest! {
         #[test]
         fn runs_say_what_single_places_would(steps in prop::collection::vec((0u8..4, 0u64..40, 1u64..6, 0u8..3), 0..60)) {
-            let (mut spans, mut places) = (Spans::new(), BTreeMap::new());
+            let mut spans = Spans::new();
+            let mut places = BTreeMap::new();
             for (kind, start, length, value) in steps {
                 match kind {
                     0 if (start..start + length).all(|place| !places.contains_key(&place)) => {

@@ -110,7 +110,8 @@ impl fmt::Display for ResumeError {
         match self {
             Self::GrantTerms(error) => error.fmt(f),
             Self::OtherInput { was, is } => {
-                let (was, is) = (order(was), order(is));
+                let was = order(was);
+                let is = order(is);
                 write!(f, "the run was cut into {was}, and is now cut into {is}; give it the same files and settings")
             }
             Self::Beyond { begun, leases } => {

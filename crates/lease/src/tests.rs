@@ -141,7 +141,8 @@ fn a_run_is_resumed_with_the_same_input_and_as_many_epochs_or_more() {
         let resumed = resume(terms(10, epochs, Some(4))).unwrap();
         assert_eq!((resumed.committed(), resumed.left()), (done.clone(), 10 * u64::from(epochs) - 13));
     }
-    let (was, rest) = ("the run was cut into 10 ranges shuffled by seed 4", "give it the same files and settings");
+    let was = "the run was cut into 10 ranges shuffled by seed 4";
+    let rest = "give it the same files and settings";
     let cut = |is: &str| Err(format!("{was}, and is now cut into {is}; {rest}"));
     assert_eq!(resume(terms(10, 2, None)), cut("10 ranges in order"));
     assert_eq!(resume(terms(11, 2, Some(4))), cut("11 ranges shuffled by seed 4"));
@@ -234,7 +235,9 @@ fn memory_follows_what_is_open_and_not_what_is_done() {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (state >> 33) % below
     };
-    let (mut committed, mut most_bytes, mut clock) = (0, [0; 2], 0);
+    let mut committed = 0;
+    let mut most_bytes = [0; 2];
+    let mut clock = 0;
     let mut hands: Vec<(u64, Vec<u64>)> = (0..8).map(|source| (source, Vec::new())).collect();
     while !allocator.is_over() {
         clock += 1;

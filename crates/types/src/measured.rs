@@ -31,7 +31,8 @@ impl Measured {
     pub fn observe(&mut self, took: Span) {
         // Sums of spans that are no longer than this cannot overflow.
         let took = took.0.min(u64::MAX / 16);
-        let (mean, deviation) = (self.mean.0, self.deviation.0);
+        let mean = self.mean.0;
+        let deviation = self.deviation.0;
         (self.mean, self.deviation) = match self.count {
             0 => (Span(took), Span(took / 2)),
             _ => (Span((mean * 7 + took) / 8), Span((deviation * 3 + mean.abs_diff(took)) / 4)),

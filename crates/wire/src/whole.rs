@@ -103,7 +103,8 @@ mod tests {
         let head = Head::plain(NodeId::Worker(1), NodeId::Server(0));
         let keys = Keys::distinct(Placement::Spread, &[1, 2, 3]).slice(0..3).in_full();
         let values = Pool::new().copy(&[1f32, 2.0, 3.0]);
-        let (table, shard) = (TableId(5), ShardId(1));
+        let table = TableId(5);
+        let shard = ShardId(1);
         let push = Push { table, shard, settled: 2, number: NumberType::F32, writes: Writes::GRADIENTS, keys, values };
         for message in [Message::Push(push), Message::Control(Control::Heartbeat)] {
             let frame = Frame { head, message };

@@ -89,7 +89,8 @@ fn a_machine_three_times_slower_gets_a_third_of_the_work_and_nobody_waits_for_it
     let speeds = || vec![steady(300.0), steady(300.0), steady(300.0), steady(100.0)];
     let alike = lock_step(PER_CLOCK, &speeds(), 40, 0.0, false).waiting(8..40);
     let run = lock_step(PER_CLOCK, &speeds(), 40, 0.0, true);
-    let (first, following) = (run.waiting(0..8), run.waiting(8..40));
+    let first = run.waiting(0..8);
+    let following = run.waiting(8..40);
     println!("4 workers, one 3 times slower, slack 0: waiting {:.1}% of their time", 100.0 * alike);
     println!("with shares by speed: {:.1}% in clocks 0-7, {:.1}% after", 100.0 * first, 100.0 * following);
     println!("minibatches a clock: {:?}", run.last());

@@ -139,7 +139,8 @@ impl TableSpec {
     #[must_use]
     pub fn difference(&self, other: &Self) -> Option<String> {
         let says = |what: &str, ours: &dyn fmt::Debug, theirs: &dyn fmt::Debug| {
-            let (ours, theirs) = (format!("{ours:?}"), format!("{theirs:?}"));
+            let ours = format!("{ours:?}");
+            let theirs = format!("{theirs:?}");
             (ours != theirs).then(|| format!("{what} is {ours} in one and {theirs} in the other"))
         };
         says("number", &self.number, &other.number)

@@ -106,7 +106,8 @@ impl KeySlice {
     #[must_use]
     pub fn chosen_from(&self) -> Option<(Signature, Range<usize>)> {
         let Choice { from, indices } = self.keys.choice()?;
-        let (first, last) = (*indices.get(self.range.start)?, *indices.get(self.range.end.checked_sub(1)?)?);
+        let first = *indices.get(self.range.start)?;
+        let last = *indices.get(self.range.end.checked_sub(1)?)?;
         Some((from.signature()?, first as usize..last as usize + 1))
     }
 

@@ -240,7 +240,9 @@ impl KeyPart {
             },
             3 => Self::Scan { range: PositionRange { first: Field::get(input)?, last: Field::get(input)? } },
             5 => {
-                let (signature, start, count) = (Signature(Field::get(input)?), Field::get(input)?, u32::get(input)?);
+                let signature = Signature(Field::get(input)?);
+                let start = Field::get(input)?;
+                let count = u32::get(input)?;
                 if !bits::is_bits(count as usize, positions.bytes()) {
                     return Err(WireError::Malformed("bits that are not one for each key"));
                 }
