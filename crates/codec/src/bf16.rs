@@ -1,15 +1,14 @@
 //! bf16: the upper half of an f32, rounded to nearest even. Two bytes a value.
-//!
-//! What is finite stays finite: beyond the largest bf16 the largest is sent. Infinities and NaNs
-//! stay what they are.
+//! Finite values stay finite: a value beyond the largest bf16 is sent as the largest. Infinities
+//! and NaNs are preserved.
 
 use crate::{DecodeError, error::expect_length, twin::twin};
 
-/// Values that are narrowed together.
+/// Values converted in one step.
 const STEP: usize = 16;
 
 const INFINITE: u32 = 0x7F80_0000;
-/// The last f32 that does not round up to infinity.
+/// The largest f32 that does not round up to infinity.
 const LARGEST: u32 = 0x7F7F_7FFF;
 
 /// Replaces `out` by the encoded `values`.
@@ -18,7 +17,7 @@ pub fn encode(values: &[f32], out: &mut Vec<u8>) {
     narrow(values, out);
 }
 
-/// Decodes as many values as `out` is long.
+/// Decodes `out.len()` values.
 pub fn decode(bytes: &[u8], out: &mut [f32]) -> Result<(), DecodeError> {
     expect_length(2 * out.len(), bytes.len())?;
     widen(bytes, out);
@@ -56,9 +55,9 @@ fn narrowed(value: f32) -> u16 {
     let sign = bits & 0x8000_0000;
     let magnitude = bits & 0x7FFF_FFFF;
     let finite = magnitude.min(LARGEST);
-    // To nearest, and to even where two are as near: the last bit that stays decides a tie.
+    // Rounds to nearest. At a tie, the last remaining bit decides: it becomes even.
     let rounded = finite + 0x7FFF + ((finite >> 16) & 1);
-    // The quiet bit, so that a NaN whose payload is all in the lower half does not become infinite.
+    // Sets the quiet bit, so that a NaN with an empty upper half does not become infinite.
     let special = magnitude | if magnitude > INFINITE { 0x0040_0000 } else { 0 };
     ((sign | if magnitude < INFINITE { rounded } else { special }) >> 16) as u16
 }
@@ -77,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn rounds_to_nearest_even_and_keeps_what_is_finite_finite() {
+    fn rounds_to_nearest_even_and_keeps_finite_values_finite() {
         let bits = f32::from_bits;
         let table = [
             (1.0, 1.0),
@@ -108,11 +107,11 @@ mod tests {
                 narrow_plain(&values, &mut plain);
                 assert_eq!(wide, plain);
                 let mut wide = vec![0f32; length];
-                let mut unwide = vec![0f32; length];
+                let mut wide_plain = vec![0f32; length];
                 widen(&plain, &mut wide);
-                widen_plain(&plain, &mut unwide);
+                widen_plain(&plain, &mut wide_plain);
                 let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
-                assert_eq!(bits(&wide), bits(&unwide));
+                assert_eq!(bits(&wide), bits(&wide_plain));
             }
         }
     }

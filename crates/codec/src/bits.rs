@@ -1,8 +1,8 @@
-//! Numbers of a given width in bits, one after the other.
-//!
-//! Two layouts. A *stream* holds any count, lowest bit first: the plainest form there is. *Lanes*
-//! hold exactly [`BLOCK`] numbers as four streams side by side, number i in stream i mod 4, their
-//! 64-bit words taking turns: four numbers at a step.
+//! Bit packing: stores numbers of `width` bits one after the other.
+//! There are two layouts:
+//! - A *stream* holds any count of numbers, lowest bit first.
+//! - *Lanes* hold exactly [`BLOCK`] numbers as four streams whose 64-bit words alternate. Number i
+//!   is in stream i mod 4, so a step handles four numbers.
 
 use crate::{DecodeError, error::expect_length, twin::twin};
 
@@ -11,22 +11,22 @@ pub(crate) const BLOCK: usize = 256;
 
 const LANES: usize = 4;
 
-/// The widest number.
+/// The largest width in bits.
 pub(crate) const WIDEST: u32 = 64;
 
-/// The bits that `number` takes.
+/// The number of bits that `number` needs.
 #[inline(always)]
 pub(crate) fn width_of(number: u64) -> u32 {
     u64::BITS - number.leading_zeros()
 }
 
-/// The bytes of a stream; those of a block of lanes are as many as for a stream of [`BLOCK`].
+/// The bytes of a stream. A block of lanes takes as many as a stream of [`BLOCK`] numbers.
 #[inline(always)]
 pub(crate) fn stream_bytes(count: usize, width: u32) -> usize {
     (count * width as usize).div_ceil(8)
 }
 
-/// Writes `numbers`, each below 2^`width`, to `out`, which is as long as [`stream_bytes`] says.
+/// Writes `numbers`, each below 2^`width`, to `out`. The caller sizes `out` by [`stream_bytes`].
 #[inline(always)]
 pub(crate) fn pack_stream(numbers: &[u64], width: u32, out: &mut [u8]) {
     let (words, mut rest) = out.as_chunks_mut::<8>();
@@ -34,7 +34,7 @@ pub(crate) fn pack_stream(numbers: &[u64], width: u32, out: &mut [u8]) {
     let mut put = |word: u64| match words.next() {
         Some(out) => *out = word.to_le_bytes(),
         None => {
-            // Taken, so that zeros beyond the last number do not come here again.
+            // Takes `rest`, so that a further word of zeros writes nothing.
             let rest = std::mem::take(&mut rest);
             rest.copy_from_slice(&word.to_le_bytes()[..rest.len()]);
         }
@@ -55,7 +55,7 @@ pub(crate) fn pack_stream(numbers: &[u64], width: u32, out: &mut [u8]) {
     }
 }
 
-/// Reads as many numbers as `out` is long. `bytes` are as many as [`stream_bytes`] says.
+/// Reads `out.len()` numbers from `bytes`, whose length is as [`stream_bytes`] says.
 #[inline(always)]
 pub(crate) fn unpack_stream(bytes: &[u8], width: u32, out: &mut [u64]) {
     let mask = u64::MAX.unbounded_shr(64 - width);
@@ -80,7 +80,7 @@ pub(crate) fn unpack_stream(bytes: &[u8], width: u32, out: &mut [u64]) {
 }
 
 twin! {
-/// Writes `numbers`, each below 2^`width`, to `out`, which is `width` × 32 bytes long.
+/// Writes `numbers`, each below 2^`width`, to `out`, which has `width` × 32 bytes.
 pub(crate) fn pack_lanes, pack_lanes_plain(numbers: &[u64; BLOCK], width: u32, out: &mut [u8]) {
     let mut words = out.chunks_exact_mut(8 * LANES);
     let mut word = [0u64; LANES];
@@ -103,7 +103,7 @@ pub(crate) fn pack_lanes, pack_lanes_plain(numbers: &[u64; BLOCK], width: u32, o
 }
 }
 
-/// Reads a block of lanes from bytes that are as many as they should be.
+/// Reads a block of lanes. Refuses bytes of a wrong length.
 pub(crate) fn unpack_lanes(bytes: &[u8], width: u32, out: &mut [u64; BLOCK]) -> Result<(), DecodeError> {
     expect_length(stream_bytes(BLOCK, width), bytes.len())?;
     let words = bytes.as_chunks::<{ 8 * LANES }>().0;
@@ -122,8 +122,8 @@ pub(crate) fn unpack_lanes(bytes: &[u8], width: u32, out: &mut [u64; BLOCK]) -> 
     Ok(())
 }
 
-/// Where round after round begins: its word, the word after that (or the last again: whatever a
-/// number takes from there is masked off), and the bit in the first.
+/// Where each round of four numbers begins: its word, the next word, and the bit within the first.
+/// After the last word the next is the last again; its bits are then masked off.
 #[inline(always)]
 fn rounds(width: u32, words: usize) -> impl Iterator<Item = (usize, usize, u32)> {
     (0..BLOCK / LANES).map(move |round| {
@@ -144,8 +144,8 @@ fn read_lanes_plain(words: &[[u8; 8 * LANES]], width: u32, out: &mut [u64; BLOCK
     }
 }
 
-/// The same with four lanes in one register, which the compiler does not find: it takes several
-/// rounds at once instead.
+/// The AVX2 twin, with the four lanes in one register. The compiler does not find this layout: it
+/// would vectorise over several rounds instead.
 #[cfg(target_arch = "x86_64")]
 mod wide {
     use std::arch::x86_64::{
@@ -160,7 +160,7 @@ mod wide {
         let mask = _mm256_set1_epi64x((u64::MAX >> (64 - width)) as i64);
         for ((low, high, shift), out) in rounds(width, words.len()).zip(out.as_chunks_mut::<LANES>().0) {
             let (low, high): (__m256i, __m256i) = (bytemuck::must_cast(words[low]), bytemuck::must_cast(words[high]));
-            // A shift by 64 gives zero here.
+            // This instruction gives zero for a shift by 64.
             let low = _mm256_srl_epi64(low, _mm_cvtsi32_si128(shift as i32));
             let high = _mm256_sll_epi64(high, _mm_cvtsi32_si128(64 - shift as i32));
             *out = bytemuck::must_cast(_mm256_and_si256(_mm256_or_si256(low, high), mask));
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_is_lowest_bit_first() {
+    fn streams_store_the_lowest_bit_first() {
         let mut bytes = [0; 3];
         pack_stream(&[0b101, 0b011, 0b111, 0b000, 0b001, 0b110], 3, &mut bytes);
         assert_eq!(bytes, [0b1101_1101, 0b0001_0001, 0b11]);

@@ -1,7 +1,8 @@
-//! lz4 and zstd, used only where a sample says that they pay.
-//!
-//! A tag says what follows: 0, the bytes as they are; 1, their count (u32) and an lz4 block; 2,
-//! their count and a zstd frame.
+//! Compression by lz4 or zstd, used only if a sample shows that it pays.
+//! The first byte is a tag:
+//! - 0: the bytes follow uncompressed;
+//! - 1: their count (u32) and an lz4 block follow;
+//! - 2: their count (u32) and a zstd frame follow.
 
 use zstd::bulk::{Compressor, Decompressor};
 
@@ -11,28 +12,28 @@ const PLAIN: u8 = 0;
 const LZ4: u8 = 1;
 const ZSTD: u8 = 2;
 
-/// Tag and count.
+/// Bytes of the tag and the count.
 const HEAD: usize = 5;
 
-/// A piece of the sample; there are three, from the front, the middle and the end.
+/// Bytes of one piece of the sample. It has three, from the front, the middle and the end.
 const SAMPLE_PIECE: usize = 4096;
 
-/// Compression pays where it takes away at least one byte in so many.
+/// Compression pays if it saves at least one byte in this many.
 const LEAST_GAIN: usize = 16;
 
-/// How bytes are compressed.
+/// The compression algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ByteCodec {
-    /// Fast, finds repeated bytes.
+    /// lz4: fast, finds repeated bytes.
     Lz4,
-    /// Slower, finds more.
+    /// zstd: slower, compresses better.
     Zstd {
-        /// 1 to 19.
+        /// The effort.
         level: ZstdLevel,
     },
 }
 
-/// How hard zstd tries: 1 to 19.
+/// The compression level of zstd, 1 (fastest) to 19 (smallest output).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ZstdLevel(u8);
 
@@ -43,7 +44,7 @@ impl ZstdLevel {
         (1..=19).contains(&level).then_some(Self(level))
     }
 
-    /// As a number.
+    /// The level as a number.
     #[must_use]
     pub fn get(self) -> u8 {
         self.0
@@ -51,28 +52,29 @@ impl ZstdLevel {
 }
 
 impl Default for ZstdLevel {
-    /// 1: what travels is made faster than it is read again.
+    /// Level 1, the fastest: a message is compressed once and read once.
     fn default() -> Self {
         Self(1)
     }
 }
 
-/// Compresses batch after batch.
+/// Compresses batches of bytes; keeps the compressor between them.
 pub struct BytesEncoder {
     codec: ByteCodec,
-    /// Made when it is first needed, and kept: making one costs more than a small batch.
+    /// Created at first use and kept, because creating one costs more than compressing a small
+    /// batch.
     zstd: Option<Compressor<'static>>,
     sample: Vec<u8>,
 }
 
 impl BytesEncoder {
-    /// Compresses by `codec`.
+    /// An encoder that uses `codec`.
     #[must_use]
     pub fn new(codec: ByteCodec) -> Self {
         Self { codec, zstd: None, sample: Vec::new() }
     }
 
-    /// Replaces `out` by `bytes`, compressed if that pays.
+    /// Replaces `out` with `bytes`, compressed if that pays.
     pub fn encode(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
         if !(self.sample_pays(bytes, out) && self.compress(bytes, out) && pays(bytes.len(), out.len())) {
             out.clear();
@@ -81,7 +83,8 @@ impl BytesEncoder {
         }
     }
 
-    /// A batch that is hardly longer than the sample is its own sample.
+    /// Whether compressing a sample of `bytes` pays. Always true for a batch hardly longer than the
+    /// sample.
     fn sample_pays(&mut self, bytes: &[u8], scratch: &mut Vec<u8>) -> bool {
         if bytes.len() <= 6 * SAMPLE_PIECE {
             return true;
@@ -96,7 +99,8 @@ impl BytesEncoder {
         pays
     }
 
-    /// False where it could not be done: then the bytes go as they are.
+    /// Compresses `bytes` into `out`. Returns false if that failed; the caller then sends them
+    /// uncompressed.
     fn compress(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> bool {
         let Ok(count) = u32::try_from(bytes.len()) else { return false };
         let (tag, most) = match self.codec {
@@ -127,14 +131,15 @@ fn pays(before: usize, after: usize) -> bool {
     after < before - before / LEAST_GAIN
 }
 
-/// Undoes what a [`BytesEncoder`] did, whichever codec it used.
+/// Decodes the output of any [`BytesEncoder`].
 #[derive(Default)]
 pub struct BytesDecoder {
     zstd: Option<Decompressor<'static>>,
 }
 
 impl BytesDecoder {
-    /// Replaces `out` by the bytes that were encoded, of which there may be at most `most`.
+    /// Replaces `out` with the original bytes. Refuses input that declares more than `most` of
+    /// them.
     pub fn decode(&mut self, bytes: &[u8], most: usize, out: &mut Vec<u8>) -> Result<(), DecodeError> {
         let (&tag, rest) = bytes.split_first().ok_or(DecodeError::Truncated)?;
         if tag == PLAIN {
@@ -193,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn repeated_bytes_shrink_and_others_go_as_they_are() {
+    fn byte_codecs_shrink_repeats_and_leave_noise_uncompressed() {
         for codec in CODECS {
             let mut encoder = BytesEncoder::new(codec);
             for length in [0, 1, 5, 100, 10_000, 1 << 20] {
@@ -207,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_sample_does_not_see_is_not_tried() {
+    fn byte_codecs_leave_bytes_alone_when_the_sample_does_not_shrink() {
         let mut bytes = vec![0; 1 << 20];
         let mut noise = 1u64;
         let mut scatter = |bytes: &mut [u8]| {
@@ -227,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_named() {
+    fn byte_decoder_says_how_bytes_are_damaged() {
         let decode = |bytes: &[u8]| BytesDecoder::default().decode(bytes, 100, &mut Vec::new());
         let mut encoded = Vec::new();
         BytesEncoder::new(ByteCodec::Lz4).encode(&[5; 100], &mut encoded);

@@ -1,9 +1,9 @@
-//! Whether a spec can be a table: its policies by themselves, and its codecs with them.
+//! Checks a table's spec: its policies, and its codecs with them.
 
 use crate::TableCodecs;
 use types::{SpecError, TableSpec};
 
-/// The codecs of a spec, if everything in it goes together.
+/// Checks a spec as a whole and returns its codecs.
 ///
 /// ```
 /// use types::{Codecs, TableSpec};

@@ -1,10 +1,10 @@
-//! Which codecs there are, and what each declares: its error, its state, and what sums of its
-//! encoded values mean.
+//! The list of codecs, and what each declares: its error bound, whether it keeps a residual, and
+//! whether its encoded values can be added.
 
 use crate::{bytes::ByteCodec, columns, fixed::FixedBits, group::group_values, threshold::Least, top_k::Percentage};
 
-/// One step that shrinks a message. As text it is a name of the [list](crate#names), by `to_string`
-/// and `parse`.
+/// One step that makes a message smaller. `to_string` and `parse` convert it to and from its
+/// [name](crate#names).
 ///
 /// ```
 /// use codec::{Codec, ValueCodec};
@@ -15,85 +15,88 @@ use crate::{bytes::ByteCodec, columns, fixed::FixedBits, group::group_values, th
 pub enum Codec {
     /// Sorted keys as gaps of few bits, runs as ranges.
     Keys,
-    /// Key lists in full in every message, 8 bytes a key: what others are compared with.
+    /// Key lists in full in every message, 8 bytes a key: the baseline for comparisons.
     Spelt,
-    /// Coordinates of an ℓ1 problem that stay at zero for now are left out, as the shard says.
+    /// The KKT filter: weights outside the active set of an ℓ1 problem are left out. The shard
+    /// reports the set.
     Kkt,
-    /// A share of the pulls, drawn at random, is answered by the copies that the last ones left.
+    /// The worker answers this share of its pulls, drawn at random, from its cache.
     Skip(Percentage),
-    /// What happens to the values.
+    /// A codec for values.
     Values(ValueCodec),
-    /// Error feedback is left out: what is not sent is lost. For experiments.
+    /// No error feedback: what is not sent is lost. For experiments.
     NoResidual,
-    /// What happens to the bytes that the others made.
+    /// A codec for the bytes that the codecs before it made.
     Bytes(ByteCodec),
 }
 
-/// What shrinks values.
+/// A codec for values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ValueCodec {
     /// The upper half of an f32.
     Bf16,
     /// IEEE half precision.
     F16,
-    /// So many bits a value and a step a block, rounded at random without bias.
+    /// Fixed point: this many bits a value and one step a block, rounded at random without bias.
     Fixed(FixedBits),
-    /// The side of zero, two means a row, error feedback.
+    /// The sign of each value and two means a group, with error feedback.
     OneBit,
-    /// The side of zero and of its mean, four means a row, error feedback.
+    /// The sign of each value, whether it is beyond its side's mean, and four means a group, with
+    /// error feedback.
     TwoBit,
-    /// A share of the values, the largest, error feedback.
+    /// The largest values, this share of all, with error feedback.
     TopK(Percentage),
-    /// Values of at least this magnitude, error feedback.
+    /// Values of at least this magnitude, with error feedback.
     Threshold(Least),
-    /// Values that are not zero.
+    /// Values that are not zero, exactly.
     Zeros,
 }
 
-/// What adding up encoded values of several senders means, for a route that would rather not decode
-/// them.
+/// Whether encoded values of several senders can be added without decoding, for a route that
+/// combines them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sums {
-    /// Place by place, they are numbers that can be added as they are.
+    /// Yes: encoded values are numbers, one for each place.
     PlaceByPlace,
-    /// They can be added where both have a value for the same place.
+    /// Yes, at the places for which both senders sent a value.
     WherePlacesMeet,
-    /// Nothing: each sender has scales of its own.
+    /// No: each sender has scales of its own.
     Nothing,
 }
 
 /// How far a decoded value x̂ may lie from the value x that was encoded.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ErrorBound {
-    /// Not at all.
+    /// x̂ = x.
     Exact,
-    /// \|x̂ − x\| ≤ max(`relative` · \|x\|, `absolute`) as long as \|x\| ≤ `largest`; beyond, that
-    /// is sent.
+    /// \|x̂ − x\| ≤ max(`relative` · \|x\|, `absolute`) if \|x\| ≤ `largest`. A larger x is sent as
+    /// `largest` with the sign of x.
     Value {
-        /// The share of the value.
+        /// The bound relative to the value.
         relative: f64,
-        /// For the smallest values.
+        /// The bound for the smallest values.
         absolute: f64,
-        /// What is sent for everything larger.
+        /// The largest magnitude that is sent.
         largest: f32,
     },
-    /// \|x̂ − x\| ≤ `share` times the largest magnitude among the `values` values of its block, and
-    /// a few of the smallest numbers there are.
+    /// \|x̂ − x\| ≤ `share` times the largest magnitude in the block of x, plus a few times the
+    /// smallest positive f32.
     Block {
-        /// How many values a block has.
+        /// The number of values in a block.
         values: usize,
-        /// The share of the largest.
+        /// The bound relative to the largest magnitude.
         share: f64,
     },
-    /// ‖x̂ − x‖² ≤ `rest` · ‖x‖² over each `values` values; what is missing stays in the residual.
+    /// ‖x̂ − x‖² ≤ `rest` · ‖x‖² over each group of `values` values. The difference stays in the
+    /// residual.
     Norm {
-        /// How many values the norms are over; `None` for all of a batch.
+        /// The number of values in a group; `None` for the whole batch.
         values: Option<usize>,
-        /// The share of the squared norm that may be missing. Below 1: whatever is encoded again
-        /// and again gets through.
+        /// The share of the squared norm that may be missing. It is below 1, so that repeated
+        /// encoding sends everything in the end.
         rest: f64,
     },
-    /// \|x̂ − x\| < `least`; what is missing stays in the residual.
+    /// \|x̂ − x\| < `least`. The difference stays in the residual.
     Below {
         /// The threshold.
         least: f32,
@@ -101,7 +104,7 @@ pub enum ErrorBound {
 }
 
 impl ValueCodec {
-    /// What sums of encoded values mean.
+    /// Whether encoded values of several senders can be added.
     #[must_use]
     pub fn sums(self) -> Sums {
         match self {
@@ -111,7 +114,7 @@ impl ValueCodec {
         }
     }
 
-    /// How far off a decoded value may be, in a table whose rows are `width` wide.
+    /// The error bound of a decoded value, in a table whose rows are `width` wide.
     #[must_use]
     pub fn error(self, width: usize) -> ErrorBound {
         match self {
@@ -127,13 +130,13 @@ impl ValueCodec {
             },
             Self::Fixed(bits) => {
                 let levels = if bits.get() == 1 { 2.0 } else { 1.0 } / f64::from(bits.highest());
-                // A hair more, since the step and the product are rounded.
+                // Slightly more, because the step and the product are rounded.
                 ErrorBound::Block { values: columns::block_values(width), share: levels * (1.0 + 1e-6) }
             }
             Self::OneBit | Self::TwoBit => {
                 let values = group_values(width);
-                // (Σ|x|)² ≥ Σx², so a mean takes away at least 1/n of its side's squares; a hair
-                // less once it is rounded.
+                // (Σ|x|)² ≥ Σx², so a mean removes at least 1/n of its side's squares; slightly
+                // less after rounding.
                 ErrorBound::Norm { values: Some(values), rest: 1.0 - (1.0 - 1e-6) / values as f64 }
             }
             Self::TopK(share) => ErrorBound::Norm { values: None, rest: 1.0 - share.percent() / 100.0 },
@@ -142,7 +145,7 @@ impl ValueCodec {
         }
     }
 
-    /// Whether it remembers, by key, what it has not yet sent.
+    /// Whether the codec keeps a residual for each row (error feedback).
     #[must_use]
     pub fn keeps_residual(self) -> bool {
         matches!(self, Self::OneBit | Self::TwoBit | Self::TopK(_) | Self::Threshold(_))

@@ -1,9 +1,8 @@
-//! Fixed point of narrow rows, column after column: what stands in one column is alike, and what
-//! stands in another may be a thousand times as large. A weight beside its gradient would else be
-//! rounded by the steps of gradients.
-//!
-//! Each column is what [`fixed`] makes of it. Rows that are wide enough to have steps of their own,
-//! and what is not whole rows, go as they are.
+//! Fixed point for narrow rows, column by column. Values of one column are of a similar size, while
+//! another column may hold values a thousand times as large. Encoded together, a weight beside its
+//! gradient would be rounded to the steps of gradients.
+//! Each column is encoded by [`fixed`]. Rows wide enough for steps of their own, and values that
+//! are not whole rows, are encoded by [`fixed`] in row order.
 
 use crate::{
     DecodeError,
@@ -12,24 +11,24 @@ use crate::{
     group::WIDE_ROW,
 };
 
-/// How many columns `count` values are taken apart into.
+/// The number of columns into which `count` values are split.
 fn columns(count: usize, width: usize) -> usize {
     if (2..WIDE_ROW).contains(&width) && count.is_multiple_of(width) { width } else { 1 }
 }
 
-/// The bytes that `count` values take.
+/// The encoded size of `count` values in bytes.
 fn encoded_bytes(count: usize, width: usize, bits: FixedBits) -> usize {
     let columns = columns(count, width);
     columns * fixed::encoded_bytes(count / columns, bits)
 }
 
-/// Values that share a step lie within so many.
+/// Values that share a step lie within a block of this many values.
 pub(crate) fn block_values(width: usize) -> usize {
     BLOCK * columns(0, width)
 }
 
-/// Replaces `out` by the encoded `values` of rows that are `width` wide. What is in `scratch` does
-/// not matter.
+/// Replaces `out` with the encoded `values` of rows that are `width` wide. `scratch` is scratch
+/// memory.
 pub(crate) fn encode(
     values: &[f32],
     width: usize,
@@ -47,13 +46,13 @@ pub(crate) fn encode(
     for (column, out) in (0..columns).zip(out.chunks_exact_mut(bytes.max(1))) {
         scratch.clear();
         scratch.extend(values.iter().skip(column).step_by(columns));
-        // Columns draw apart from each other.
+        // Each column draws other random numbers.
         let seed = draw.seed.wrapping_add((column as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15));
         fixed::encode_blocks(scratch, bits, Draw { seed, ..draw }, out);
     }
 }
 
-/// Decodes as many values as `out` is long, of rows that are `width` wide.
+/// Decodes `out.len()` values of rows that are `width` wide.
 pub(crate) fn decode(bytes: &[u8], width: usize, bits: FixedBits, out: &mut [f32]) -> Result<(), DecodeError> {
     let columns = columns(out.len(), width);
     if columns == 1 {
@@ -92,11 +91,11 @@ mod tests {
     }
 
     #[test]
-    fn each_column_has_steps_of_its_own() {
+    fn columns_have_steps_of_their_own() {
         let bits = FixedBits::new(8).unwrap();
         for (rows, width) in [(1, 2), (2, 63), (511, 2), (512, 3), (513, 2), (1500, 5)] {
             let mut values = noise(rows * width, 1);
-            // Each column a thousand times as large as the one before it, up to a point.
+            // Each of the first five columns is a thousand times as large as the one before.
             let scale = |column: usize| 1000f32.powi(column.min(4) as i32);
             values.chunks_mut(width).for_each(|row| {
                 row.iter_mut().enumerate().for_each(|(column, value)| *value *= scale(column));
@@ -109,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn wide_rows_and_what_is_not_whole_rows_go_as_they_are() {
+    fn columns_leave_wide_rows_and_partial_rows_to_fixed() {
         let bits = FixedBits::new(5).unwrap();
         for (count, width) in [(0, 2), (7, 2), (640, 64), (600, 1), (1000, 0)] {
             let values = noise(count, 2);

@@ -1,4 +1,4 @@
-//! One value codec at work on a table: batches in, bytes out, and what it remembers in between.
+//! Value encoder: one value codec for one table, with the residuals that it keeps between batches.
 
 use crate::{
     DecodeError, Meter, bf16,
@@ -14,7 +14,7 @@ use crate::{
     zeros,
 };
 
-/// Encodes the values of one table, batch after batch.
+/// Encodes batches of values of one table.
 ///
 /// ```
 /// use codec::{RowResiduals, BatchRows, ValueCodec, ValueEncoder, ValueFormat};
@@ -36,7 +36,7 @@ pub struct ValueEncoder {
     column: Vec<f32>,
 }
 
-/// What there is to remember goes with the codec that remembers it.
+/// A value codec together with its state.
 #[derive(Debug)]
 enum Kind {
     Bf16,
@@ -50,8 +50,8 @@ enum Kind {
 }
 
 impl ValueEncoder {
-    /// For rows that are `width` wide. Where the codec keeps residuals, of at most `max_rows` rows;
-    /// where it draws random numbers, from `seed`.
+    /// An encoder for rows of `width` values. A codec with residuals keeps those of at most
+    /// `max_rows` rows. A codec that draws random numbers draws them from `seed`.
     #[must_use]
     pub fn new(codec: ValueCodec, width: usize, max_rows: usize, seed: u64) -> Self {
         let residuals = || RowResiduals::new(width, max_rows);
@@ -74,7 +74,7 @@ impl ValueEncoder {
         self.codec
     }
 
-    /// What is not sent yet, where the codec keeps it.
+    /// The residuals, if the codec keeps them.
     #[must_use]
     pub fn residuals(&self) -> Option<&RowResiduals> {
         match &self.kind {
@@ -84,7 +84,7 @@ impl ValueEncoder {
         }
     }
 
-    /// The same, to add what a checkpoint held.
+    /// The residuals, to add those of a checkpoint.
     pub fn residuals_mut(&mut self) -> Option<&mut RowResiduals> {
         match &mut self.kind {
             Kind::Bf16 | Kind::F16 | Kind::Fixed(..) | Kind::Zeros => None,
@@ -93,11 +93,12 @@ impl ValueEncoder {
         }
     }
 
-    /// Replaces `out` by the encoded `values` of `rows`. `sequence` is this batch's own among all
-    /// that are encoded from one seed: the same one draws the same random numbers.
+    /// Replaces `out` with the encoded `values` of `rows`. The random numbers follow from the seed
+    /// and `sequence`, so the caller passes a different `sequence` for each batch.
     ///
     /// # Panics
-    /// With feedback, if there are not `width` values for every row, or more than 2³² in all.
+    /// If the codec has error feedback, and there are not `width` values for every row, or more
+    /// than 2³² values.
     pub fn encode(&mut self, rows: BatchRows<'_>, values: &[f32], sequence: u64, out: &mut Vec<u8>) {
         let Self { width, kind, places, scratch, column, .. } = self;
         let group = group_values(*width);
@@ -119,9 +120,9 @@ impl ValueEncoder {
         }
     }
 
-    /// Counts in `meter` how far `encoded`, which `values` of `rows` were just encoded to, lies
-    /// from what it stands for: the values, or with feedback x = g + e, which is what was sent and
-    /// what is left. Costs a decoding; a sample will do.
+    /// Adds to `meter` the error of `encoded`, which `values` of `rows` were just encoded to. With
+    /// error feedback, the error is relative to x = g + e, that is, what was sent plus the new
+    /// residual. Costs a decoding, so callers measure a sample of batches.
     pub fn measure(
         &mut self,
         rows: BatchRows<'_>,
@@ -155,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn only_feedback_remembers_and_it_gets_everything_through() {
+    fn feedback_alone_keeps_residuals_and_sends_everything_in_the_end() {
         let rows = BatchRows::List(&[2, 5, 9]);
         let values = noise(3 * 70, 1);
         for name in ["bf16", "f16", "fixed8", "1bit", "2bit", "topk=10%", "threshold=0.7", "zeros"] {
@@ -174,7 +175,8 @@ mod tests {
                 encoder.codec().keeps_residual().then_some(3),
                 "{name}"
             );
-            // Feedback is late by a bounded amount, random rounding by the root of the rounds.
+            // Error feedback lags by a bounded amount; the error of random rounding grows as the
+            // root of the rounds.
             for (total, value) in total.iter().zip(&values) {
                 let mean = total / rounds as f64;
                 assert!((mean - f64::from(*value)).abs() < 0.08, "{name}: {value} arrives as {mean}");
@@ -183,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_measured_is_the_error() {
+    fn measure_counts_the_error() {
         let values = noise(1000, 1);
         for (name, from, to) in [("zeros", 0.0, 0.0), ("bf16", 1e-4, 4e-3), ("1bit", 0.3, 0.7), ("topk=10%", 0.7, 0.95)]
         {

@@ -1,31 +1,31 @@
-//! Why bytes are not what an encoder writes.
+//! Decoding errors: why bytes cannot be decoded.
 
 use std::fmt;
 
-/// Why bytes could not be decoded. Whoever sent them is at fault; what the output holds then is
-/// unspecified.
+/// Why bytes could not be decoded. The sender or the network is at fault. The content of the output
+/// is then unspecified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecodeError {
-    /// They are not as many as the count of values needs.
+    /// The number of bytes does not fit the number of values.
     Length {
-        /// How many it needs.
+        /// The bytes that this many values take.
         expected: usize,
-        /// How many there are.
+        /// The bytes that arrived.
         found: usize,
     },
-    /// They end in the middle of something.
+    /// The bytes end in the middle of an item.
     Truncated,
-    /// They go on after the last value.
+    /// Bytes follow the last value.
     Trailing,
     /// A tag that no encoder writes.
     Tag(u8),
-    /// An index, a key or a count beyond what was declared outside, or keys that do not rise.
+    /// An index, key or count exceeds what the caller declared, or keys do not rise.
     OutOfRange,
-    /// They say that they unpack to more bytes than the receiver allows.
+    /// The declared unpacked length exceeds what the receiver allows.
     TooLong {
-        /// What they say.
+        /// The declared length in bytes.
         length: usize,
-        /// What is allowed.
+        /// The allowed length in bytes.
         most: usize,
     },
     /// The compressed bytes contradict themselves.
@@ -35,12 +35,14 @@ pub enum DecodeError {
 impl fmt::Display for DecodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Length { expected, found } => write!(f, "{found} encoded bytes where {expected} are needed"),
-            Self::Truncated => write!(f, "encoded bytes end too early"),
-            Self::Trailing => write!(f, "encoded bytes go on after the last value"),
+            Self::Length { expected, found } => write!(f, "{found} encoded bytes, expected {expected}"),
+            Self::Truncated => write!(f, "encoded bytes are truncated"),
+            Self::Trailing => write!(f, "bytes follow the last encoded value"),
             Self::Tag(tag) => write!(f, "unknown tag {tag} in encoded bytes"),
             Self::OutOfRange => write!(f, "an encoded key, index or count is out of range"),
-            Self::TooLong { length, most } => write!(f, "encoded bytes unpack to {length} bytes, of at most {most}"),
+            Self::TooLong { length, most } => {
+                write!(f, "encoded bytes declare {length} unpacked bytes, at most {most} are allowed")
+            }
             Self::Damaged => write!(f, "compressed bytes are damaged"),
         }
     }
@@ -48,7 +50,7 @@ impl fmt::Display for DecodeError {
 
 impl std::error::Error for DecodeError {}
 
-/// `Ok` where `found` bytes are as many as needed.
+/// Checks that there are exactly as many bytes as expected.
 pub(crate) fn expect_length(expected: usize, found: usize) -> Result<(), DecodeError> {
     if expected == found { Ok(()) } else { Err(DecodeError::Length { expected, found }) }
 }

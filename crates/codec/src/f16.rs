@@ -1,6 +1,6 @@
 //! f16: IEEE half precision, rounded to nearest even. Two bytes a value.
-//!
-//! What is finite stays finite: beyond 65504 that is sent. Infinities and NaNs stay what they are.
+//! Finite values stay finite: a value beyond 65504 is sent as 65504. Infinities and NaNs are
+//! preserved.
 
 use crate::{DecodeError, error::expect_length};
 
@@ -18,7 +18,7 @@ pub fn encode(values: &[f32], out: &mut Vec<u8>) {
     narrow_plain(values, out);
 }
 
-/// Decodes as many values as `out` is long.
+/// Decodes `out.len()` values.
 pub fn decode(bytes: &[u8], out: &mut [f32]) -> Result<(), DecodeError> {
     expect_length(2 * out.len(), bytes.len())?;
     #[cfg(target_arch = "x86_64")]
@@ -53,8 +53,8 @@ fn narrowed(value: f32) -> u16 {
     }
     let magnitude = magnitude.min(LARGEST.to_bits());
     let exponent = magnitude >> 23;
-    // How many bits of the significand fall off: 13 for a normal f16, more below 2^-14, where f16
-    // is subnormal.
+    // The number of significand bits that are lost: 13 for a normal f16, more below 2^-14, where
+    // f16 is subnormal.
     let dropped = if exponent > 112 { 13 } else { 126 - exponent };
     if dropped > 24 {
         return sign;
@@ -63,7 +63,7 @@ fn narrowed(value: f32) -> u16 {
     let kept = significand >> dropped;
     let rest = significand & ((1 << dropped) - 1);
     let half = 1 << (dropped - 1);
-    // To nearest, and to even where two are as near.
+    // Rounds to nearest, ties to even.
     sign | (kept + u32::from(rest > half || (rest == half && kept & 1 == 1))) as u16
 }
 
@@ -71,7 +71,7 @@ fn widened(half: u16) -> f32 {
     let sign = u32::from(half & 0x8000) << 16;
     let magnitude = u32::from(half & 0x7FFF) << 13;
     let bits = if magnitude < 0x0F80_0000 {
-        // Multiplied by 2^112: exact, and right for subnormals too.
+        // Multiplying by 2^112 is exact, and correct for subnormals too.
         (f32::from_bits(magnitude) * f32::from_bits(0x7780_0000)).to_bits()
     } else {
         magnitude | 0x7F80_0000 | if magnitude > 0x0F80_0000 { 0x0040_0000 } else { 0 }
@@ -79,7 +79,7 @@ fn widened(half: u16) -> f32 {
     f32::from_bits(sign | bits)
 }
 
-/// The same with the processor's own conversions, eight at a time.
+/// The wide twins: the processor's own conversions (F16C), eight at a time.
 #[cfg(target_arch = "x86_64")]
 mod wide {
     use std::arch::x86_64::{
@@ -112,8 +112,8 @@ mod wide {
     fn narrowed(values: __m256) -> __m128i {
         let signs = _mm256_and_ps(values, _mm256_set1_ps(-0.0));
         let magnitudes = _mm256_andnot_ps(_mm256_set1_ps(-0.0), values);
-        // A NaN passes through as the second operand; an infinity is put back, since only what is
-        // finite is held.
+        // The minimum passes a NaN through as its second operand, but limits an infinity, which the
+        // next lines restore.
         let held = _mm256_min_ps(_mm256_set1_ps(LARGEST), magnitudes);
         let infinite = _mm256_cmp_ps::<_CMP_EQ_OQ>(magnitudes, _mm256_set1_ps(f32::INFINITY));
         let held = _mm256_blendv_ps(held, magnitudes, infinite);
@@ -138,7 +138,7 @@ mod tests {
     use crate::testing::{awkward, noise};
 
     #[test]
-    fn every_half_is_itself_again() {
+    fn every_f16_round_trips() {
         let halves: Vec<u8> = (0..=u16::MAX).flat_map(u16::to_le_bytes).collect();
         let mut values = vec![0.0; 1 << 16];
         let mut again = Vec::new();
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn rounds_to_nearest_even_and_keeps_what_is_finite_finite() {
+    fn rounds_to_nearest_even_and_keeps_finite_values_finite() {
         let table = [
             (1.0 + 1.0 / 2048.0, 1.0),
             (1.0 + 3.0 / 2048.0, 1.0 + 2.0 / 1024.0),
@@ -186,11 +186,11 @@ mod tests {
                 narrow_plain(&values, &mut plain);
                 assert_eq!(bytes, plain);
                 let mut decoded = vec![0f32; length];
-                let mut plainly = vec![0f32; length];
+                let mut decoded_plain = vec![0f32; length];
                 decode(&plain, &mut decoded).unwrap();
-                widen_plain(&plain, &mut plainly);
+                widen_plain(&plain, &mut decoded_plain);
                 let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
-                assert_eq!(bits(&decoded), bits(&plainly));
+                assert_eq!(bits(&decoded), bits(&decoded_plain));
             }
         }
     }

@@ -1,8 +1,9 @@
-//! Fixed point of 1 to 16 bits: whole multiples of a step that each block of values has for itself,
-//! rounded at random so that the mean of what arrives is what was sent.
-//!
-//! A block is its step as an f32 and then its values' levels as a stream of bits. With b ≥ 2 bits
-//! the levels are −m … m, m = 2^(b−1) − 1, and zero is exact; with one bit they are −1 and 1.
+//! Fixed point of 1 to 16 bits with stochastic rounding. Each block of values has a step of its
+//! own, and a value is sent as a whole multiple of it. Rounding is random and unbiased: the
+//! expected decoded value is the encoded one.
+//! A block is its step as an f32, then the levels of its values as a stream of bits. With b ≥ 2
+//! bits the levels are −m … m with m = 2^(b−1) − 1, and zero is exact. With one bit they are −1 and
+//! 1.
 
 use crate::{
     DecodeError,
@@ -12,17 +13,17 @@ use crate::{
     twin::twin,
 };
 
-/// Values that share a step: the four bytes of a step are lost among them, and one large value
-/// coarsens few others.
+/// Values that share a step. Enough that the four bytes of the step cost little, and few enough
+/// that one large value coarsens few others.
 pub const BLOCK: usize = 512;
 
-/// Levels are squeezed four at a time into a word.
+/// Words of a block: four levels are packed into each.
 const WORDS: usize = BLOCK / 4;
 
-/// Adding this to a whole number below 2²² puts the number in the lowest bits of the sum.
+/// Adding this to a whole number below 2²² leaves that number in the lowest bits of the f32 sum.
 const WHOLE: f32 = 12_582_912.0;
 
-/// How many bits a value takes: 1 to 16.
+/// The number of bits for each value, 1 to 16.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FixedBits(u8);
 
@@ -33,30 +34,30 @@ impl FixedBits {
         (1..=16).contains(&bits).then_some(Self(bits))
     }
 
-    /// How many.
+    /// The number of bits.
     #[must_use]
     pub fn get(self) -> u8 {
         self.0
     }
 
-    /// The highest level m: steps from zero to the largest value of a block.
+    /// The highest level m: the number of steps from zero to the largest magnitude of a block.
     #[must_use]
     pub fn highest(self) -> u16 {
         if self.0 == 1 { 1 } else { (1 << (self.0 - 1)) - 1 }
     }
 }
 
-/// Which random numbers are drawn. The same seed and sequence number, which no two batches of a
-/// stream share, round the same values the same way.
+/// What the random numbers follow from. The same seed and sequence number round the same values in
+/// the same way; no two batches of a stream share a sequence number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Draw {
-    /// One for a stream.
+    /// The seed of the stream.
     pub seed: u64,
-    /// One for a batch of it.
+    /// The number of the batch in the stream.
     pub sequence: u64,
 }
 
-/// The bytes that `count` values take.
+/// The encoded size of `count` values in bytes.
 #[must_use]
 pub fn encoded_bytes(count: usize, bits: FixedBits) -> usize {
     let blocks = count / BLOCK;
@@ -65,13 +66,14 @@ pub fn encoded_bytes(count: usize, bits: FixedBits) -> usize {
     blocks * (4 + stream_bytes(BLOCK, bits.0.into())) + tail
 }
 
-/// Replaces `out` by the encoded `values`. A block with a value that is not finite decodes to NaNs.
+/// Replaces `out` with the encoded `values`. A block with a value that is not finite decodes to
+/// NaNs.
 pub fn encode(values: &[f32], bits: FixedBits, draw: Draw, out: &mut Vec<u8>) {
     out.resize(encoded_bytes(values.len(), bits), 0);
     encode_blocks(values, bits, draw, out);
 }
 
-/// Decodes as many values as `out` is long.
+/// Decodes `out.len()` values.
 pub fn decode(bytes: &[u8], bits: FixedBits, out: &mut [f32]) -> Result<(), DecodeError> {
     expect_length(encoded_bytes(out.len(), bits), bytes.len())?;
     decode_blocks(bytes, bits, out);
@@ -101,10 +103,10 @@ pub(crate) fn encode_blocks, encode_blocks_plain(values: &[f32], bits: FixedBits
 }
 }
 
-/// The step of a block: 0 where all values are, NaN where one is not finite.
+/// The step of a block: 0 if all values are 0, NaN if one is not finite.
 #[inline(always)]
 fn step_of(values: &[f32], bits: FixedBits) -> f32 {
-    // As whole numbers, magnitudes keep their order, with NaNs on top.
+    // Magnitudes sort as their bits do, with NaNs last.
     let magnitudes = values.iter().map(|value| value.to_bits() & 0x7FFF_FFFF);
     let largest = f32::from_bits(magnitudes.fold(0, u32::max));
     if !largest.is_finite() {
@@ -112,8 +114,8 @@ fn step_of(values: &[f32], bits: FixedBits) -> f32 {
     }
     let highest = f32::from(bits.highest());
     let step = largest / highest;
-    // Never too short, or the largest value would not be reached; among the smallest numbers
-    // rounding is that coarse.
+    // Rounds up if the highest level would fall short of the largest value, as it may among the
+    // smallest numbers.
     if f64::from(step) * f64::from(highest) < f64::from(largest) { step.next_up() } else { step }
 }
 
@@ -125,7 +127,7 @@ fn draw_levels(values: &[f32], step: f32, highest: f32, key: BlockKey, levels: &
         let y = value / step;
         let floor = y.floor();
         let level = floor + if key.uniform(index as u32) < y - floor { 1.0 } else { 0.0 };
-        // Rounding may have put y a hair beyond the highest level.
+        // Rounding may put y slightly beyond the highest level.
         *out = (level.clamp(-highest, highest) + highest + WHOLE).to_bits() as u16;
     }
 }
@@ -138,8 +140,8 @@ fn draw_signs(values: &[f32], step: f32, key: BlockKey, levels: &mut [u16]) {
     }
 }
 
-/// A stream of `width` bits each: as many to a word as there is room for first, four or eight, then
-/// the words.
+/// Writes the levels as a stream of `width` bits each. Packs eight levels, or four wide ones, into
+/// a word, then the words into the stream.
 #[inline(always)]
 fn pack(levels: &[u16], width: u32, out: &mut [u8]) {
     if width <= 8 { pack_by::<8>(levels, width, out) } else { pack_by::<4>(levels, width, out) }
@@ -194,7 +196,7 @@ fn decode_blocks, decode_blocks_plain(bytes: &[u8], bits: FixedBits, out: &mut [
 }
 }
 
-/// x = (scale · level − middle) · step, held among the finite numbers.
+/// x = (scale · level − middle) · step, clamped to finite numbers.
 #[inline(always)]
 fn widen(words: &[u64; WORDS], width: u32, step: f32, scale: f32, middle: f32, out: &mut [f32]) {
     let mask = (1u64 << width) - 1;
@@ -228,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mean_of_many_draws_is_the_value() {
+    fn fixed_point_is_unbiased_over_many_draws() {
         let values: Vec<f32> = [0.0, 1.0, -1.0, 0.3, -0.3, 1e-3, -1e-3, 0.999_9, 1e-20].to_vec();
         for bits in 1..=16 {
             let bits = FixedBits::new(bits).unwrap();
@@ -240,8 +242,8 @@ mod tests {
             }
             let step = 1.0 / f64::from(bits.highest()) * if bits.get() == 1 { 2.0 } else { 1.0 };
             for (value, sum) in values.iter().zip(sums) {
-                // A level is off by at most a step, with variance at most step² / 4: five standard
-                // deviations.
+                // A level is off by at most a step, with variance at most step² / 4. Allows five
+                // standard deviations.
                 let allowed = 5.0 * step / 2.0 / (draws as f64).sqrt() + 1e-6;
                 let bias = sum / draws as f64 - f64::from(*value);
                 assert!(bias.abs() <= allowed, "{bits:?}: {value} is off by {bias} on average");
@@ -250,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn with_two_bits_or_more_zero_and_the_largest_are_exact() {
+    fn fixed_point_keeps_zero_and_the_largest_exact_from_two_bits() {
         for bits in 2..=16 {
             let round = decoded(&[0.0, 3.0, -3.0, -0.0], FixedBits::new(bits).unwrap(), DRAW);
             assert_eq!(round[0], 0.0);
@@ -259,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn another_sequence_or_seed_draws_otherwise_and_the_same_draws_the_same() {
+    fn fixed_point_draws_follow_from_seed_and_sequence() {
         let values = noise(2000, 1);
         let bits = FixedBits::new(4).unwrap();
         let first = decoded(&values, bits, DRAW);
@@ -290,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_that_is_not_finite_says_so_and_its_neighbours_do_not() {
+    fn fixed_point_turns_only_the_block_that_is_not_finite_into_nan() {
         let mut values = noise(3 * BLOCK, 4);
         values[BLOCK + 7] = f32::INFINITY;
         let round = decoded(&values, FixedBits::new(8).unwrap(), DRAW);

@@ -1,10 +1,10 @@
-//! How encoded bytes are to be read: what a receiver must know of the codecs that made them.
+//! Payload formats: the number in a frame that tells the receiver how to decode a payload.
 
 use crate::{
     DecodeError, bf16, codec::ValueCodec, columns, f16, fixed::FixedBits, group::group_values, grouped_sign, sparse,
 };
 
-/// The form of one payload. Several codecs may share one.
+/// The format of one encoding step. Several codecs may share one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PayloadFormat {
     /// [`crate::keys`].
@@ -15,7 +15,7 @@ pub enum PayloadFormat {
     Bytes,
 }
 
-/// The form of encoded values.
+/// The format of encoded values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValueFormat {
     /// [`crate::bf16`].
@@ -32,11 +32,11 @@ pub enum ValueFormat {
     Sparse,
 }
 
-/// Fixed point of b bits has this plus b.
+/// The number of fixed point with b bits is this plus b.
 const FIXED: u8 = 16;
 
 impl PayloadFormat {
-    /// Its number in a frame; never 0.
+    /// The format's number in a frame; never 0.
     #[must_use]
     pub fn id(self) -> u8 {
         match self {
@@ -51,7 +51,7 @@ impl PayloadFormat {
         }
     }
 
-    /// What has that number.
+    /// The format with this number.
     #[must_use]
     pub fn from_id(id: u8) -> Option<Self> {
         match id {
@@ -68,7 +68,7 @@ impl PayloadFormat {
 }
 
 impl ValueFormat {
-    /// The form that `codec` writes.
+    /// The format that `codec` writes.
     #[must_use]
     pub fn of(codec: ValueCodec) -> Self {
         match codec {
@@ -81,8 +81,8 @@ impl ValueFormat {
         }
     }
 
-    /// Decodes as many values as `out` is long, of rows that are `width` wide. Allocates at most
-    /// twice the encoded bytes, and that for sparse values only.
+    /// Decodes `out.len()` values of rows that are `width` wide. Only sparse values allocate
+    /// memory, at most twice the encoded bytes.
     pub fn decode(self, bytes: &[u8], width: usize, out: &mut [f32]) -> Result<(), DecodeError> {
         match self {
             Self::Bf16 => bf16::decode(bytes, out),
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_number_is_that_of_what_it_names() {
+    fn format_ids_round_trip_and_unknown_ids_are_refused() {
         let known: Vec<u8> = (0..=u8::MAX).filter(|&id| PayloadFormat::from_id(id).is_some()).collect();
         assert_eq!(known, (1..=7).chain(17..=32).collect::<Vec<_>>());
         assert!(known.iter().all(|&id| PayloadFormat::from_id(id).map(PayloadFormat::id) == Some(id)));

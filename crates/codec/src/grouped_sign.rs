@@ -1,17 +1,17 @@
-//! Grouped sign quantisation, one or two bits a value, with error feedback: the sign of x = g + e,
-//! and for each group of values the levels that stand for them.
+//! Grouped sign quantisation (`1bit`, `2bit`) with error feedback. It sends the sign of each x = g
+//! + e, where g is the new value and e its residual, and a few levels for each group of values.
+//! After Seide et al., "1-bit stochastic gradient descent" (2014). With one bit, x is sent as the
+//! mean of its side of zero. With two, a second bit says whether x is *far*, that is, beyond its
+//! side's mean; x is sent as the mean of that quarter. The new residual is e′ = x − sent.
+//! The bytes of a group (see [`group_values`](crate::group_values)), in order:
+//! - its levels as f32: above zero, then below; with two bits, near and then far of each side;
+//! - the sign bits, eight to a byte;
+//! - with two bits, the bits that say "far", eight to a byte.
 //!
-//! After Seide et al., "1-bit stochastic gradient descent" (2014). With one bit, what is sent for x
-//! is the mean of its side of zero. With two, a second bit says whether x is far, that is, lies
-//! beyond its side's mean, and what is sent is the mean of that quarter. The residual e′ = x − sent
-//! stays behind for the next time.
-//!
-//! A group (see [`group_values`](crate::group_values)) is its levels as f32 (above zero, then
-//! below; with two bits near, then far, of each side), the sign bits, eight to a byte, and with two
-//! bits the bits that say "far". A group in which a value or a sum is not finite decodes to NaNs,
-//! so that the receiver refuses it, and its residual stays as it was.
-//!
-//! The number of bits is a constant of each function, so that both have loops of their own.
+//! A group in which a value or a sum is not finite decodes to NaNs, so that the receiver refuses
+//! it. Its residual does not change.
+//! The number of bits is a const parameter of each function, so that each width gets loops of its
+//! own.
 
 use crate::{
     DecodeError,
@@ -21,11 +21,11 @@ use crate::{
     twin::twin,
 };
 
-/// What is sent for a value: above zero and below, in each near and far. With one bit both are the
-/// same.
+/// The levels of a group: `[above zero, below zero]`, each `[near, far]`. With one bit, near and
+/// far are the same.
 type Levels = [[f32; 2]; 2];
 
-/// The bytes of a group's levels: one of four bytes for each side, or two.
+/// The bytes of a group's levels: one f32 for each side with one bit, two with two.
 const fn head_bytes<const BITS: usize>() -> usize {
     const { assert!(BITS == 1 || BITS == 2) };
     8 * BITS
@@ -35,14 +35,14 @@ fn group_bytes<const BITS: usize>(count: usize) -> usize {
     head_bytes::<BITS>() + BITS * count.div_ceil(EIGHT)
 }
 
-/// The bytes that `count` values take.
+/// The encoded size of `count` values in bytes.
 #[must_use]
 pub fn encoded_bytes<const BITS: usize>(count: usize, group: usize) -> usize {
     grouped_bytes(count, group, group_bytes::<BITS>)
 }
 
-/// Replaces `out` by the encoded sums of `values` and `residual`, and `residual` by what was not
-/// sent.
+/// Replaces `out` with the encoded sums of `values` and `residual`, and `residual` with what was
+/// not sent.
 ///
 /// # Panics
 /// If `values` and `residual` differ in length, or `group` is 0.
@@ -52,7 +52,7 @@ pub fn encode<const BITS: usize>(values: &[f32], residual: &mut [f32], group: us
     encode_groups::<BITS>(values, residual, group, out);
 }
 
-/// Decodes as many values as `out` is long.
+/// Decodes `out.len()` values.
 ///
 /// # Panics
 /// If `group` is 0.
@@ -66,7 +66,7 @@ fn encode_groups<const BITS: usize>(values: &[f32], residual: &mut [f32], group:
     let groups = values.chunks(group).zip(residual.chunks_mut(group)).zip(out.chunks_mut(group_bytes::<BITS>(group)));
     for ((values, residual), out) in groups {
         let (head, planes) = out.split_at_mut(head_bytes::<BITS>());
-        // With one bit there is no second plane.
+        // With one bit, `far` is empty.
         let (signs, far) = planes.split_at_mut(planes.len() / BITS);
         let all = sides(values, residual, signs);
         let means = all.means();
@@ -112,7 +112,8 @@ fn keep_rest, keep_rest_plain<BITS>(values: &[f32], residual: &mut [f32], means:
 }
 }
 
-/// The level of a side, by masks. A `far` that is known to be 0 costs nothing.
+/// Selects a level by masks: `below` chooses the side, `far` the level within it. The compiler
+/// drops the choice by a constant `far` of 0.
 #[inline(always)]
 fn chosen(below: u32, far: u32, levels: Levels) -> f32 {
     let [above_zero, below_zero] = levels.map(|[near, beyond]| select(far, beyond, near));
@@ -125,7 +126,7 @@ fn decode_groups, decode_groups_plain<BITS>(bytes: &[u8], group: usize, out: &mu
         let Some((head, planes)) = bytes.split_at_checked(head_bytes::<BITS>()) else { return };
         let levels = read_levels::<BITS>(head);
         let (eights, rest) = out.as_chunks_mut::<EIGHT>();
-        // Two loops, or the first would carry the second's plane along at half the speed.
+        // Two loops: one loop for both would read two planes with one bit, too, at half the speed.
         if BITS == 1 {
             let [[above, _], [below, _]] = levels;
             for (out, &signs) in eights.iter_mut().zip(planes) {
@@ -156,7 +157,7 @@ mod tests {
     use crate::testing::{awkward, noise};
 
     #[test]
-    fn the_means_of_each_side_are_sent_and_the_rest_stays() {
+    fn one_bit_sends_the_mean_of_each_side_and_keeps_the_rest() {
         let mut bytes = Vec::new();
         let mut residual = vec![0.0, 0.0, 1.0, 0.0, 0.0];
         let mut sent = [0.0; 5];
@@ -168,21 +169,21 @@ mod tests {
     }
 
     #[test]
-    fn the_means_of_each_quarter_are_sent_and_the_rest_stays() {
+    fn two_bits_send_the_mean_of_each_quarter_and_keep_the_rest() {
         let values = [1.0, 2.0, 9.0, 11.0, -1.0, -3.0, -8.0, 0.0, -0.0];
         let mut bytes = Vec::new();
         let mut residual = vec![0.0; 9];
         let mut sent = [0.0; 9];
         encode::<2>(&values, &mut residual, 9, &mut bytes);
         decode::<2>(&bytes, 9, &mut sent).unwrap();
-        // −0 + 0 is 0, which stands above.
+        // −0 + 0 is 0, which counts as above zero.
         assert_eq!(sent, [0.75, 0.75, 10.0, 10.0, -2.0, -2.0, -8.0, 0.75, 0.75]);
         assert_eq!(residual[2], -1.0);
         assert_eq!(bytes.len(), 16 + 4);
     }
 
     #[test]
-    fn the_bytes_are_levels_then_signs_then_far_bits() {
+    fn groups_are_levels_then_signs_then_far_bits() {
         let values = [1.0, -2.0, 3.0];
         let levels = |levels: &[f32]| levels.iter().flat_map(|level| level.to_le_bytes()).collect::<Vec<u8>>();
         let mut bytes = Vec::new();
@@ -193,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_that_is_not_finite_says_so_and_keeps_its_residual() {
+    fn groups_that_are_not_finite_decode_to_nan_and_keep_their_residual() {
         for bad in [f32::NAN, f32::INFINITY, f32::MAX] {
             let mut bytes = Vec::new();
             let mut sent = [0.0; 4];
@@ -214,7 +215,7 @@ mod tests {
     }
 
     fn compare_twins<const BITS: usize>() {
-        // A NaN's own bits may differ.
+        // The bits of a NaN may differ between twins.
         let bits = |values: &[f32]| -> Vec<u32> {
             values.iter().map(|value| if value.is_nan() { 0 } else { value.to_bits() }).collect()
         };

@@ -1,12 +1,12 @@
-//! Sorted keys, shortened: what matters is how far each lies behind the one before it.
-//!
-//! The first key stands in full, 8 bytes. The gaps that follow (next − previous − 1) come in
-//! pieces, each with a tag:
+//! Delta encoding of sorted keys: the gaps between neighbours, bit-packed, with runs as ranges.
+//! The first key takes 8 bytes. The gaps that follow (next − previous − 1) come in pieces, each
+//! with a tag:
 //! - 0 … 64: a block of 256 gaps of that many bits, in four lanes;
-//! - 65: a run of gaps of zero, keys that follow on each other, whose count comes as a varint;
-//! - 128 … 192: a short block, a byte with its count (1 … 255), then a stream of gaps of tag − 128 bits.
-//!
-//! A range of any length is thus 8 bytes and a few. The count of keys is told outside.
+//! - 65: a run of gaps of zero, that is, of consecutive keys; their count follows as a varint;
+//! - 128 … 192: a short block, a byte with its count (1 … 255), then a stream of gaps of tag − 128
+//!   bits.
+//! So a range of any length takes about ten bytes. The count of keys is not part of the bytes: the
+//! caller of the decoder passes it.
 
 use crate::{
     DecodeError,
@@ -17,16 +17,16 @@ use crate::{
 const RUN: u8 = 65;
 const SHORT: u8 = 128;
 
-/// Keys are probed for runs this far apart: a shorter run is not looked for.
+/// The encoder probes for runs at this distance. It may miss shorter runs.
 const PROBE: usize = 32;
 
-/// Replaces `out` by the encoded `keys`, which rise strictly.
+/// Replaces `out` with the encoded `keys`, which must rise strictly.
 pub fn encode(keys: &[u64], out: &mut Vec<u8>) {
     out.clear();
     append(keys, out);
 }
 
-/// Decodes as many keys as `out` is long. What comes out rises strictly.
+/// Decodes `out.len()` keys. They rise strictly.
 pub fn decode(bytes: &[u8], out: &mut [u64]) -> Result<(), DecodeError> {
     match read(bytes, out)? {
         [] => Ok(()),
@@ -38,7 +38,7 @@ pub fn decode(bytes: &[u8], out: &mut [u64]) -> Result<(), DecodeError> {
 pub(crate) fn append(keys: &[u64], out: &mut Vec<u8>) {
     debug_assert!(keys.is_sorted_by(|a, b| a < b), "keys rise");
     let Some(first) = keys.first() else { return };
-    // Three bits more than the mean gap has is seldom too little; where it is, the vector grows.
+    // Three bits more than the mean gap takes are usually enough. If not, the vector grows.
     let mean_gap = (keys[keys.len() - 1] - first) / keys.len() as u64;
     out.reserve(16 + keys.len() * (width_of(mean_gap) as usize + 3) / 8);
     out.extend_from_slice(&first.to_le_bytes());
@@ -55,19 +55,19 @@ pub(crate) fn append(keys: &[u64], out: &mut Vec<u8>) {
     }
 }
 
-/// Whether the `gaps` after the first of `keys` are all zero: one look, since keys rise.
+/// Whether the first `gaps` gaps of `keys` are all zero. One comparison tells, because keys rise.
 fn is_run(keys: &[u64], gaps: usize) -> bool {
     keys.get(gaps).is_some_and(|last| last - keys[0] == gaps as u64)
 }
 
-/// Where among `keys` a run begins that is worth a piece of its own.
+/// The index in `keys` at which a run begins that is worth a piece of its own.
 fn run_within(keys: &[u64]) -> Option<usize> {
     let probe = (0..keys.len()).step_by(PROBE).find(|&place| is_run(&keys[place..], PROBE))?;
     let start = (1..=probe).rev().find(|&place| keys[place] - keys[place - 1] != 1);
     Some(start.unwrap_or_default())
 }
 
-/// Appends the run that `keys` begin with, and says how many gaps it has.
+/// Appends the run at the start of `keys`. Returns its number of gaps.
 fn append_run(keys: &[u64], out: &mut Vec<u8>) -> usize {
     let mut within = PROBE;
     let mut beyond = keys.len();
@@ -102,7 +102,7 @@ fn append_block(keys: &[u64], out: &mut Vec<u8>) -> usize {
 }
 
 twin! {
-/// The gaps between `keys`, and all their bits together.
+/// Writes the gaps between `keys`. Returns the bitwise or of all gaps.
 fn gaps_of, gaps_of_plain(keys: &[u64], gaps: &mut [u64]) -> u64 {
     let mut all = 0;
     for (gap, (key, next)) in gaps.iter_mut().zip(keys.iter().zip(&keys[1..])) {
@@ -121,7 +121,7 @@ fn append_varint(mut number: u64, out: &mut Vec<u8>) {
     out.push(number as u8);
 }
 
-/// Decodes off the front of `bytes`, and hands back what follows.
+/// Decodes `out.len()` keys from the front of `bytes`. Returns the remaining bytes.
 pub(crate) fn read<'a>(bytes: &'a [u8], out: &mut [u64]) -> Result<&'a [u8], DecodeError> {
     let Some((first, mut out)) = out.split_first_mut() else { return Ok(bytes) };
     let (head, mut bytes) = bytes.split_first_chunk().ok_or(DecodeError::Truncated)?;
@@ -140,7 +140,7 @@ pub(crate) fn read<'a>(bytes: &'a [u8], out: &mut [u64]) -> Result<&'a [u8], Dec
     Ok(bytes)
 }
 
-/// How many keys a piece held, the last of them, and what follows it.
+/// The number of keys in a piece, its last key, and the bytes after it.
 type Piece<'a> = Result<(usize, u64, &'a [u8]), DecodeError>;
 
 fn read_run<'a>(bytes: &'a [u8], last: u64, out: &mut [u64]) -> Piece<'a> {
@@ -149,7 +149,7 @@ fn read_run<'a>(bytes: &'a [u8], last: u64, out: &mut [u64]) -> Piece<'a> {
     let room = out.len();
     let count =
         usize::try_from(count).ok().filter(|count| (1..=room).contains(count)).ok_or(DecodeError::OutOfRange)?;
-    // Not by an open range, which would step past the last key there is.
+    // An open range would overflow at the last key, u64::MAX.
     out[..count].iter_mut().enumerate().for_each(|(place, out)| *out = last + 1 + place as u64);
     Ok((count, end, after))
 }
@@ -178,8 +178,8 @@ fn checked_width(width: u8) -> Result<u32, DecodeError> {
     if u32::from(width) <= WIDEST { Ok(width.into()) } else { Err(DecodeError::Tag(width)) }
 }
 
-/// Adds the gaps up from `last`, and hands back the last key; `None` where one would pass the end
-/// of u64.
+/// Adds the gaps to `last` and writes the keys. Returns the last key, or `None` if a key would
+/// exceed u64.
 fn rise(gaps: &[u64], last: u64, out: &mut [u64]) -> Option<u64> {
     let mut last = last;
     let mut fell = false;
@@ -227,11 +227,11 @@ mod tests {
     }
 
     #[test]
-    fn lists_of_every_length_are_read_as_written() {
+    fn keys_of_every_count_round_trip() {
         for count in (0..70).chain(250..270).chain(505..530).chain([10_000]) {
             round_trip(&spread(count));
             round_trip(&(0..count).map(|i| i * i).collect::<Vec<_>>());
-            // Up to the last key there is: the fuzzer found a run that was counted past it.
+            // Up to u64::MAX: the fuzzer found a run that was counted past it.
             round_trip(&(u64::MAX - count..=u64::MAX).collect::<Vec<_>>());
             round_trip(&(0..count).map(|i| i + i / 100 * 5).collect::<Vec<_>>());
         }
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_takes_a_few_bytes_and_so_do_ranges_among_other_keys() {
+    fn keys_encode_ranges_in_few_bytes() {
         assert!(round_trip(&(5..1_000_005).collect::<Vec<_>>()) <= 8 + 4);
         let ranges: Vec<u64> = (0..10).flat_map(|i| i * 1_000_000..i * 1_000_000 + 1000).collect();
         assert!(round_trip(&ranges) <= 8 + 10 * (3 + 5));
@@ -252,13 +252,13 @@ mod tests {
     }
 
     #[test]
-    fn even_keys_take_hardly_more_bits_than_their_gaps() {
+    fn keys_that_are_spread_take_few_bits_more_than_their_gaps() {
         let bytes = round_trip(&spread(100_000));
         assert!(bytes < 100_000 * 51 / 8, "{bytes} bytes for gaps of 2^47.4");
     }
 
     #[test]
-    fn damage_is_named() {
+    fn key_decoder_says_how_bytes_are_damaged() {
         let first = |rest: &[u8]| [&[5, 0, 0, 0, 0, 0, 0, 0], rest].concat();
         let table = [
             (vec![], DecodeError::Truncated),

@@ -1,11 +1,14 @@
-//! What shrinks a message.
+//! Codecs: they make the messages between workers and shards smaller.
+//! A [`Codec`] is one step: for keys, for values or for bytes. A [`Pipeline`] is the ordered list
+//! of a table's codecs for one direction, checked to go together.
 //!
-//! A [`Codec`] is one step: for keys, for values or for bytes. A [`Pipeline`] is the steps of a
-//! table in one direction, in order, checked to go together. Each step has a module of pure
-//! functions, `encode` and `decode`, and says there what its bytes are; a [`ValueEncoder`] holds
-//! what a value codec remembers, a [`Meter`] what it costs. A decoder never panics and allocates no
-//! more than the encoded bytes warrant: how many values there are is told from outside, as the
-//! length of its output.
+//! - Each codec has a module of pure functions, `encode` and `decode`, whose head describes its
+//!   bytes.
+//! - A [`ValueEncoder`] holds the state of a value codec, such as its residuals.
+//! - A [`Meter`] counts what a codec costs and gains.
+//!
+//! A decoder never panics. It allocates no more than the encoded bytes warrant: the caller passes
+//! the number of values as the length of the output.
 //!
 //! # Names
 //! | name | what is sent | bytes for n values | error feedback |
@@ -13,19 +16,18 @@
 //! | `keys` | sorted keys as gaps of few bits, runs as ranges | | |
 //! | `bf16`, `f16` | half an f32 | 2 n | |
 //! | `fixed1` … `fixed16` | so many bits, rounded at random without bias | n b / 8 + n / 128 | |
-//! | `1bit`, `2bit` | the side of each value and the means of the sides | n / 8, n / 4, and 8 or 16 a row | yes |
+//! | `1bit`, `2bit` | the sign of each value and the mean of each side of zero | n / 8, n / 4, and 8 or 16 a row | yes |
 //! | `topk=1%` | the largest values | about 5 a value sent | yes |
-//! | `threshold=0.01` | values of at least that magnitude | about 5 a value sent | yes |
+//! | `threshold=0.01` | values of at least this magnitude | about 5 a value sent | yes |
 //! | `zeros` | values that are not zero, exactly | about 5 a value sent | |
-//! | `lz4`, `zstd`, `zstd=3` | whatever came before, compressed where a sample says it pays | | |
-//! | `kkt` | only coordinates that an ℓ1 problem may still move, as the shard says | | |
-//! | `skip=50%` | that share of pulls is not sent: older copies answer | | |
-//! | `spelt` | keys in full in every message: what the others are compared with | 8 a key | |
-//! | `noresidual` | what error feedback would keep is lost, for experiments | | |
-//!
-//! `auto` alone stands for what the measured link makes worth while.
-//!
-//! Nothing here does I/O, reads a clock or draws a random number that its caller did not seed.
+//! | `lz4`, `zstd`, `zstd=3` | the output of the codecs before, compressed if a sample shows that it pays | | |
+//! | `kkt` | only the active set of an ℓ1 problem, as the shard reports it | | |
+//! | `skip=50%` | this share of pulls is not sent: cached rows answer | | |
+//! | `spelt` | keys in full in every message: the baseline for comparisons | 8 a key | |
+//! | `noresidual` | residuals are dropped, for experiments | | |
+//! `auto`, alone, chooses codecs by the measured bandwidth of the link.
+//! This crate does no I/O and reads no clock. Its random numbers follow from seeds that the caller
+//! passes.
 
 pub mod bf16;
 mod bits;

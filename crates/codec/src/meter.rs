@@ -1,7 +1,7 @@
-//! What a codec costs and gains, counted: its ratio, its relative error, its time.
+//! Codec meter: counts bytes, processor time and error, and computes ratios from them.
 
-/// Counts for one codec of one table and direction. Nothing here reads a clock: whoever encodes
-/// says how long it took.
+/// Counts for one codec of one table and direction. The meter reads no clock: its caller passes the
+/// time taken.
 ///
 /// ```
 /// use codec::Meter;
@@ -16,20 +16,20 @@ pub struct Meter {
     pub bytes_in: u64,
     /// Bytes after it.
     pub bytes_out: u64,
-    /// Nanoseconds of a processor spent encoding.
+    /// Processor time spent encoding, in nanoseconds.
     pub encode_ns: u64,
     /// Bytes after decoding.
     pub bytes_decoded: u64,
-    /// Nanoseconds of a processor spent decoding.
+    /// Processor time spent decoding, in nanoseconds.
     pub decode_ns: u64,
-    /// Σ (x − decoded)² over what was compared.
+    /// Σ (x − decoded)² over the compared values.
     pub squared_error: f64,
     /// Σ x² over the same.
     pub squared_norm: f64,
 }
 
 impl Meter {
-    /// Counts a batch that was encoded.
+    /// Counts an encoded batch.
     ///
     /// ```
     /// use codec::Meter;
@@ -44,7 +44,7 @@ impl Meter {
         self.encode_ns += took_ns;
     }
 
-    /// Counts a batch that was decoded.
+    /// Counts a decoded batch.
     ///
     /// ```
     /// use codec::Meter;
@@ -58,7 +58,7 @@ impl Meter {
         self.decode_ns += took_ns;
     }
 
-    /// Counts how far `decoded` lies from `x`. A sample of all batches is enough.
+    /// Counts the error of `decoded` against `x`. A sample of the batches is enough.
     ///
     /// ```
     /// use codec::Meter;
@@ -69,13 +69,14 @@ impl Meter {
     /// ```
     pub fn compare(&mut self, x: &[f32], decoded: &[f32]) {
         for (&x, &decoded) in x.iter().zip(decoded) {
-            let (x, error) = (f64::from(x), f64::from(x) - f64::from(decoded));
+            let x = f64::from(x);
+            let error = x - f64::from(decoded);
             self.squared_error += error * error;
             self.squared_norm += x * x;
         }
     }
 
-    /// Adds another's counts.
+    /// Adds the counts of another meter.
     ///
     /// ```
     /// use codec::Meter;
@@ -96,7 +97,7 @@ impl Meter {
         self.squared_norm += other.squared_norm;
     }
 
-    /// How many times fewer bytes, where there were any.
+    /// Bytes before encoding divided by bytes after; `None` before the first batch.
     ///
     /// ```
     /// use codec::Meter;
@@ -109,7 +110,7 @@ impl Meter {
         (self.bytes_out > 0).then(|| self.bytes_in as f64 / self.bytes_out as f64)
     }
 
-    /// ‖x − decoded‖ / ‖x‖, where anything but zeros was compared.
+    /// ‖x − decoded‖ / ‖x‖; `None` if only zeros, or nothing, was compared.
     ///
     /// ```
     /// use codec::Meter;
@@ -122,7 +123,7 @@ impl Meter {
         (self.squared_norm > 0.0).then(|| (self.squared_error / self.squared_norm).sqrt())
     }
 
-    /// Nanoseconds a megabyte of input, where there was any.
+    /// Encoding time in nanoseconds per megabyte of input; `None` before the first batch.
     ///
     /// ```
     /// use codec::Meter;
@@ -135,7 +136,7 @@ impl Meter {
         (self.bytes_in > 0).then(|| self.encode_ns as f64 * 1e6 / self.bytes_in as f64)
     }
 
-    /// Nanoseconds a megabyte of output, where there was any.
+    /// Decoding time in nanoseconds per megabyte of output; `None` before the first batch.
     ///
     /// ```
     /// use codec::Meter;
@@ -154,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_become_ratios_and_nothing_becomes_none() {
+    fn meter_computes_ratios_and_none_without_counts() {
         let mut meter = Meter::default();
         let rates = [Meter::ratio, Meter::relative_error, Meter::encode_ns_per_megabyte, Meter::decode_ns_per_megabyte];
         assert_eq!(rates.map(|rate| rate(&meter)), [None; 4]);

@@ -1,4 +1,4 @@
-//! Codecs by name, as they stand in a table's spec and on the command line.
+//! Names of codecs, as they appear in a table's spec and on the command line: parsing and printing.
 
 use std::{fmt, str::FromStr};
 
@@ -13,16 +13,16 @@ use crate::{
 /// Why a text is not the name of a codec.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NameError {
-    /// There is none of that name.
+    /// No codec has this name.
     Unknown {
-        /// As it was given.
+        /// The name as given.
         name: String,
     },
-    /// There is, but not with this number.
+    /// The codec exists, but its number is missing or out of range.
     Number {
-        /// As it was given.
+        /// The name as given.
         name: String,
-        /// What would do.
+        /// What to write instead.
         wanted: &'static str,
     },
 }
@@ -88,7 +88,7 @@ fn with_number(name: &str) -> Result<Codec, NameError> {
     codec.ok_or(NameError::Number { name: name.to_owned(), wanted })
 }
 
-/// Digits first: no sign, no "inf".
+/// Parses a number that begins with a digit, which rules out signs and "inf".
 fn number<T: FromStr>(text: &str) -> Option<T> {
     text.starts_with(|first: char| first.is_ascii_digit()).then(|| text.parse().ok())?
 }
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_name_is_printed_as_it_was_read() {
+    fn codec_names_print_as_they_parse() {
         let fixed = (1..=16).map(|bits| format!("fixed{bits}"));
         let others = [
             "keys",
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_name_is_said() {
+    fn codec_name_errors_say_what_to_write() {
         let table = [
             ("", "no codec ''"),
             ("bf32", "no codec 'bf32'"),

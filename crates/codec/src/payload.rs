@@ -1,5 +1,5 @@
-//! A table's pipeline at work on whole payloads: raw numbers in, encoded bytes and their formats
-//! out, and back.
+//! Payload encoder and decoder: apply a table's codec pipeline to whole payloads. The encoder turns
+//! raw numbers into bytes and their formats; the decoder turns them back.
 
 use types::NumberType;
 
@@ -8,27 +8,28 @@ use crate::{
     ValueEncoder, ValueFormat, sparse, zeros,
 };
 
-/// Batches between two whose error is measured: measuring costs a decoding.
+/// The encoder measures the error of one batch in this many, because measuring costs a decoding.
 const MEASURED: u64 = 64;
 
-/// Reads a clock for the meters, in nanoseconds. What is encoded never depends on it.
+/// A function that returns a time in nanoseconds, for the meters. The encoded bytes never depend on
+/// it.
 #[derive(Clone, Copy, Debug)]
 pub struct Stopwatch(pub fn() -> u64);
 
 impl Default for Stopwatch {
-    /// One that stands still.
+    /// A stopwatch that always reads 0.
     fn default() -> Self {
         Self(|| 0)
     }
 }
 
-/// What a payload went through, in order; zero means none follow. A receiver needs nothing else to
-/// undo it.
+/// The numbers of the formats that a payload went through, in order, filled up with zeros. They are
+/// all that a receiver needs to decode it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Formats(pub [u8; 8]);
 
 impl Formats {
-    /// With one more at the end.
+    /// Appends a format.
     #[must_use]
     pub fn then(mut self, format: PayloadFormat) -> Self {
         if let Some(free) = self.0.iter_mut().find(|id| **id == 0) {
@@ -37,8 +38,8 @@ impl Formats {
         self
     }
 
-    /// How values are to be read, and whether they were compressed. What is said of keys is for
-    /// them alone.
+    /// The format of the values, and whether they are compressed. Skips the format of the keys,
+    /// which has no effect on values.
     fn of_values(self) -> Result<(Option<ValueFormat>, bool), DecodeError> {
         let mut found = (None, false);
         for id in self.0.into_iter().take_while(|id| *id != 0) {
@@ -52,7 +53,7 @@ impl Formats {
         Ok(found)
     }
 
-    /// Whether values are plain.
+    /// Whether the values are neither encoded nor compressed.
     #[must_use]
     pub fn leaves_values(self) -> bool {
         self.of_values() == Ok((None, false))
@@ -77,7 +78,7 @@ pub struct PayloadEncoder {
     width: usize,
     values: Option<Values>,
     bytes: Option<BytesEncoder>,
-    /// Batches so far.
+    /// The number of batches encoded.
     sequence: u64,
     meter: Meter,
     stopwatch: Stopwatch,
@@ -86,19 +87,19 @@ pub struct PayloadEncoder {
 }
 
 enum Values {
-    /// With what it remembers.
+    /// A codec with its state.
     Encoder(Box<ValueEncoder>),
-    /// Nothing is remembered: residuals are dropped after each batch.
+    /// A codec and its seed, without state: residuals are dropped after each batch.
     Forgetful(ValueCodec, u64),
-    /// Zero elision, for any number.
+    /// Zero elision, for any type of number.
     Zeros,
 }
 
-/// Rows whose residuals an encoder keeps at most.
+/// The largest number of rows whose residuals an encoder keeps.
 const RESIDUAL_ROWS: usize = 1 << 24;
 
 impl PayloadEncoder {
-    /// For rows that are `width` wide. Random numbers are drawn from `seed`.
+    /// An encoder for rows of `width` numbers. It draws random numbers from `seed`.
     #[must_use]
     pub fn new(pipeline: &Pipeline, number: NumberType, width: usize, seed: u64, stopwatch: Stopwatch) -> Self {
         let values = pipeline.values().map(|codec| match codec {
@@ -112,7 +113,7 @@ impl PayloadEncoder {
         Self { number, width, values, bytes, sequence: 0, meter: Meter::default(), stopwatch, scratch, places }
     }
 
-    /// As [`PayloadEncoder::new`], and nothing is remembered: whoever uses it knows what was left
+    /// As [`PayloadEncoder::new`], but keeps no residuals: the caller accounts for what was left
     /// out.
     #[must_use]
     pub fn forgetful(pipeline: &Pipeline, number: NumberType, width: usize, seed: u64, stopwatch: Stopwatch) -> Self {
@@ -123,18 +124,18 @@ impl PayloadEncoder {
         encoder
     }
 
-    /// What it has cost and gained so far.
+    /// The costs and gains so far.
     #[must_use]
     pub fn meter(&self) -> &Meter {
         &self.meter
     }
 
-    /// Counts what the other end of the same table and direction has cost.
+    /// The meter, for the caller to add what decoding cost at the other end.
     pub fn meter_mut(&mut self) -> &mut Meter {
         &mut self.meter
     }
 
-    /// What is remembered, for a checkpoint or to be flushed.
+    /// The value codec with its residuals, for a checkpoint or a flush.
     #[must_use]
     pub fn value_encoder(&self) -> Option<&ValueEncoder> {
         match &self.values {
@@ -143,7 +144,7 @@ impl PayloadEncoder {
         }
     }
 
-    /// The same, to add what a checkpoint held.
+    /// The value codec with its residuals, to add those of a checkpoint.
     pub fn value_encoder_mut(&mut self) -> Option<&mut ValueEncoder> {
         match &mut self.values {
             Some(Values::Encoder(encoder)) => Some(encoder),
@@ -151,9 +152,9 @@ impl PayloadEncoder {
         }
     }
 
-    /// Encodes `values`, the raw numbers of `rows`. `None` where they had better go as they are:
-    /// the pipeline leaves values alone, or makes them no shorter. Where error feedback has a
-    /// residual of these rows, it is then added: see [`PayloadEncoder::with_residuals`].
+    /// Encodes `values`, the raw numbers of `rows`. Returns `None` if the pipeline has no codec for
+    /// them, or would not make them shorter. The caller then sends them plain, with their residuals
+    /// added by [`PayloadEncoder::with_residuals`].
     pub fn encode(&mut self, rows: BatchRows<'_>, values: &[u8]) -> Option<(Vec<u8>, Formats)> {
         let before = self.meter;
         let values = placed(values);
@@ -167,7 +168,7 @@ impl PayloadEncoder {
         let number = self.number;
         let width = self.width;
         if let Some(residuals) = self.value_encoder_mut().and_then(ValueEncoder::residuals_mut) {
-            // What was to be sent is part of the residual, too.
+            // The encoded values are not sent, so the residual takes them back.
             let mut sent = vec![0f32; values.len() / 4];
             let decoded =
                 PayloadDecoder::default().decode(formats, &bytes, number, width, bytemuck::cast_slice_mut(&mut sent));
@@ -210,10 +211,10 @@ impl PayloadEncoder {
                     ValueFormat::of(*codec)
                 }
             }));
-            // The sample is not part of the cost.
+            // Subtracts the time of measuring: it is no cost of the codec.
             if let (Values::Encoder(encoder), true) = (codec, *sequence % MEASURED == 1) {
                 let before = (stopwatch.0)();
-                // What was just encoded is readable.
+                // Ignores the error: bytes that were just encoded can be decoded.
                 encoder.measure(rows, bytemuck::cast_slice(values), &out, meter).ok();
                 meter.encode_ns = meter.encode_ns.saturating_sub((stopwatch.0)().saturating_sub(before));
             }
@@ -228,8 +229,8 @@ impl PayloadEncoder {
         Some((out, formats))
     }
 
-    /// `values` with what error feedback has kept back of these rows, which is then no longer part
-    /// of the residual. `None` where nothing is.
+    /// Returns `values` plus the residuals of these rows, and sets those residuals to zero. Returns
+    /// `None` if the encoder has no residuals.
     pub fn with_residuals(&mut self, rows: BatchRows<'_>, values: &[u8]) -> Option<Vec<f32>> {
         let residuals = self.value_encoder_mut()?.residuals_mut().filter(|residuals| residuals.rows() > 0)?;
         let mut sums: Vec<f32> = bytemuck::cast_slice(placed(values)).to_vec();
@@ -240,7 +241,7 @@ impl PayloadEncoder {
     }
 }
 
-/// Undoes what any [`PayloadEncoder`] did.
+/// Decodes the output of any [`PayloadEncoder`].
 #[derive(Default)]
 pub struct PayloadDecoder {
     bytes: BytesDecoder,
@@ -248,7 +249,7 @@ pub struct PayloadDecoder {
 }
 
 impl PayloadDecoder {
-    /// Fills `out`, raw numbers of rows that are `width` wide, with what `bytes` stand for.
+    /// Decodes `bytes` into `out`, the raw numbers of rows that are `width` wide.
     pub fn decode(
         &mut self,
         formats: Formats,
@@ -259,7 +260,7 @@ impl PayloadDecoder {
     ) -> Result<(), DecodeError> {
         let (format, compressed) = formats.of_values()?;
         let bytes = if compressed {
-            // Sparse values take at most a tag and a place more than the numbers themselves.
+            // Encoded values are never longer than this, whatever the formats.
             self.bytes.decode(bytes, 4 * out.len() + 64, &mut self.scratch)?;
             &self.scratch
         } else {
@@ -277,7 +278,7 @@ impl PayloadDecoder {
     }
 }
 
-/// Bytes of numbers, where numbers may stand: no bytes may be anywhere.
+/// `values`, or an aligned empty slice: casting to numbers needs alignment even for no bytes.
 fn placed(values: &[u8]) -> &[u8] {
     if values.is_empty() { bytemuck::cast_slice::<u64, u8>(&[]) } else { values }
 }
@@ -301,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn every_pipeline_comes_back_as_its_codec_declares() {
+    fn payloads_decode_within_the_expected_error_of_each_pipeline() {
         let values = noise(6 * 70, 3);
         let rows = [2, 3, 5, 8, 9, 40];
         // (pipeline, the largest error that is expected)
@@ -348,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn no_values_may_stand_anywhere() {
+    fn empty_payloads_need_no_alignment() {
         let mut bytes = [0u8; 16];
         for at in 0..8 {
             for (names, number) in
@@ -363,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn formats_that_no_pipeline_has_are_refused() {
+    fn payload_decoder_refuses_formats_that_no_pipeline_has() {
         let mut out = [0f32; 2];
         let keys = 1;
         let bf16 = 2;
@@ -381,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_values_take_the_residuals_along() {
+    fn plain_values_include_their_residuals() {
         let mut encoder = encoder(&["1bit"], NumberType::F32, 1);
         let many: Vec<u64> = (0..100).collect();
         let first = noise(100, 1);
@@ -389,8 +390,7 @@ mod tests {
         let mut sent = vec![0f32; 100];
         let out = bytemuck::cast_slice_mut(&mut sent);
         PayloadDecoder::default().decode(formats, &bytes, NumberType::F32, 1, out).expect("readable");
-        // One row alone is no shorter in one bit: it goes in full, and everything of it has then
-        // arrived.
+        // One row alone is no shorter in one bit, so it goes in full, with its residual.
         let one = BatchRows::List(&[7]);
         assert_eq!(encoder.encode(one, bytemuck::cast_slice(&[2.0f32])), None);
         let paid = encoder.with_residuals(one, bytemuck::cast_slice(&[2.0f32])).expect("a residual");
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn residuals_are_flushed_at_once_and_without_any_nothing_is_sent() {
+    fn residuals_flush_once_and_noresidual_has_none() {
         let values = [[1.0f32; 32], [3.0; 32], [-2.0; 32], [-4.0; 32]].concat();
         let rows = BatchRows::List(&[4, 7]);
         let mut feedback = encoder(&["1bit"], NumberType::F32, 64);

@@ -1,4 +1,4 @@
-//! The codecs of a table in one direction, in order, and whether they go together.
+//! Codec pipeline: the codecs of a table in one direction, in order, checked to go together.
 
 use std::fmt;
 
@@ -11,8 +11,8 @@ use crate::{
     top_k::Percentage,
 };
 
-/// Codecs that go together: keys first, then what is left out, then at most one for values, then at
-/// most one for bytes. Any may be missing.
+/// Codecs in their order: `keys` or `spelt`, `kkt`, `skip`, one for values, `noresidual`, one for
+/// bytes. Each is optional and occurs at most once.
 ///
 /// ```
 /// let pipeline = codec::Pipeline::parse(["keys", "bf16", "lz4"]).unwrap();
@@ -21,46 +21,47 @@ use crate::{
 /// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Pipeline {
-    /// In order; [`Pipeline::new`] saw to it.
+    /// In order, as [`Pipeline::new`] has checked.
     codecs: Vec<Codec>,
 }
 
-/// Why codecs do not go together, or not with a table.
+/// Why codecs do not go together, or do not go with a table.
 #[derive(Clone, Debug, PartialEq)]
 pub enum PipelineError {
-    /// One has no codec's name.
+    /// A name is not that of a codec.
     Name(NameError),
-    /// Two do the same kind of thing.
+    /// Two codecs are of the same kind.
     Two {
-        /// The one before.
+        /// The first of the two.
         first: Codec,
-        /// The one after.
+        /// The second of the two.
         second: Codec,
     },
-    /// One comes after another that must come last of the two.
+    /// Two codecs are in the wrong order.
     Order {
-        /// The one before.
+        /// The first as given, which must come later.
         first: Codec,
-        /// The one after.
+        /// The second as given, which must come earlier.
         second: Codec,
     },
-    /// The table's numbers are not f32.
+    /// A lossy codec is named for a table whose numbers are not f32.
     Number {
         /// The codec.
         codec: ValueCodec,
-        /// What the table holds.
+        /// The table's type of number.
         number: NumberType,
     },
 }
 
-/// What a table can do but had better not.
+/// A combination of codecs and table that works, but badly.
 #[derive(Clone, Debug, PartialEq)]
 pub enum PipelineWarning {
-    /// What error feedback sends late does not have the effect that it would have had in time.
+    /// Error feedback delays part of each gradient, and this updater applies a late gradient
+    /// differently.
     FeedbackIntoUpdater {
-        /// The codec with the feedback.
+        /// The codec with error feedback.
         codec: ValueCodec,
-        /// The updater whose steps do not follow the sum of what arrives.
+        /// The updater, whose steps are not linear in the gradient.
         updater: String,
     },
 }
@@ -80,67 +81,69 @@ impl Pipeline {
         Ok(Self { codecs })
     }
 
-    /// The pipeline of these names.
+    /// Parses the names of codecs, in order.
     pub fn parse<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Self, PipelineError> {
         let codecs = names.into_iter().map(|name| name.trim().parse().map_err(PipelineError::Name));
         Self::new(codecs.collect::<Result<_, _>>()?)
     }
 
-    /// All of them, in order.
+    /// All codecs, in order.
     #[must_use]
     pub fn codecs(&self) -> &[Codec] {
         &self.codecs
     }
 
-    /// Whether key lists are shortened.
+    /// Whether key lists are encoded (codec `keys`).
     #[must_use]
     pub fn shortens_keys(&self) -> bool {
         self.codecs.contains(&Codec::Keys)
     }
 
-    /// Whether key lists are spelt out in every message.
+    /// Whether key lists go in full in every message (codec `spelt`).
     #[must_use]
     pub fn spells_keys(&self) -> bool {
         self.codecs.contains(&Codec::Spelt)
     }
 
-    /// Whether the shard says which coordinates are active.
+    /// Whether the shard reports the active set and workers leave out the other weights (codec
+    /// `kkt`).
     #[must_use]
     pub fn filters_by_kkt(&self) -> bool {
         self.codecs.contains(&Codec::Kkt)
     }
 
-    /// The share of pulls that may be answered by older copies.
+    /// The share of pulls that the worker answers from its cache (codec `skip`).
     #[must_use]
     pub fn skips(&self) -> Option<Percentage> {
         self.codecs.iter().find_map(|codec| if let Codec::Skip(share) = codec { Some(*share) } else { None })
     }
 
-    /// Whether what error feedback would keep is dropped.
+    /// Whether residuals are dropped (codec `noresidual`).
     #[must_use]
     pub fn drops_residuals(&self) -> bool {
         self.codecs.contains(&Codec::NoResidual)
     }
 
-    /// Whether what arrives may differ from what was sent.
+    /// Whether decoded values may differ from the encoded ones.
     #[must_use]
     pub fn is_lossy(&self) -> bool {
         self.values().is_some_and(|codec| codec.error(1) != ErrorBound::Exact)
     }
 
-    /// What happens to values.
+    /// The codec for values.
     #[must_use]
     pub fn values(&self) -> Option<ValueCodec> {
         self.codecs.iter().find_map(|codec| if let Codec::Values(codec) = codec { Some(*codec) } else { None })
     }
 
-    /// What happens to bytes.
+    /// The codec for bytes.
     #[must_use]
     pub fn bytes(&self) -> Option<ByteCodec> {
         self.codecs.iter().find_map(|codec| if let Codec::Bytes(codec) = codec { Some(*codec) } else { None })
     }
 
-    /// Whether they go with a table that holds `number`s and applies gradients by `updater`.
+    /// Checks the codecs against a table that holds numbers of type `number` and applies gradients
+    /// by `updater`.
     pub fn check(&self, number: NumberType, updater: &UpdaterSpec) -> Result<Option<PipelineWarning>, PipelineError> {
         let Some(codec) = self.values() else { return Ok(None) };
         if number != NumberType::F32 && codec.error(1) != ErrorBound::Exact {
@@ -151,7 +154,7 @@ impl Pipeline {
     }
 }
 
-/// Where a codec stands in a pipeline.
+/// The place of a codec in a pipeline: codecs go in rising rank.
 fn rank(codec: Codec) -> u8 {
     match codec {
         Codec::Keys | Codec::Spelt => 0,
@@ -163,9 +166,9 @@ fn rank(codec: Codec) -> u8 {
     }
 }
 
-/// Whether, at a constant rate, what arrives late moves the weights in the end as if it had come in
-/// time: so wherever a step is linear in the gradient. Elsewhere steps depend on squares or signs
-/// of what arrives together.
+/// Whether a late gradient has, in the end, the effect of a timely one at a constant learning rate.
+/// This holds for updaters whose step is linear in the gradient. The steps of others depend on
+/// squares or signs of the gradients that arrive together.
 pub(crate) fn follows_the_sum(updater: &UpdaterSpec) -> bool {
     match updater {
         UpdaterSpec::Sum | UpdaterSpec::Sgd { .. } | UpdaterSpec::Momentum { .. } => true,
@@ -196,7 +199,7 @@ impl fmt::Display for PipelineError {
                 write!(f, "{second} cannot come after {first}: keys come first, then kkt, skip, values, lz4 or zstd")
             }
             Self::Number { codec, number } => {
-                write!(f, "{codec} is for tables of f32, and this one holds {number:?}: zeros, lz4 and zstd would do")
+                write!(f, "{codec} is for tables of f32, but this table holds {number:?}: use zeros, lz4 or zstd")
             }
         }
     }
@@ -209,8 +212,8 @@ impl fmt::Display for PipelineWarning {
         match self {
             Self::FeedbackIntoUpdater { codec, updater } => write!(
                 f,
-                "{codec} sends late what it leaves out, and {updater} takes it otherwise than it would have in time: expect \
-                 to learn less, or use sum, sgd or momentum"
+                "{codec} sends late what it leaves out, and {updater} applies late gradients differently from timely \
+                 ones: expect slower learning, or use sum, sgd or momentum"
             ),
         }
     }
@@ -221,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pipelines_are_checked_case_by_case() {
+    fn pipeline_parse_accepts_or_refuses_each_case() {
         let table: [(&[&str], &str); 19] = [
             (&[], "ok"),
             (&["keys"], "ok"),
@@ -255,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_is_refused_or_warned_case_by_case() {
+    fn pipeline_check_accepts_warns_or_refuses_each_table() {
         let rate = 0.1;
         let adagrad = UpdaterSpec::Adagrad { rate, epsilon: 1e-8 };
         let table = [

@@ -1,16 +1,16 @@
-//! Which of many values are worth sending: the pass that finds their places.
+//! Finds the places of the values to send: those that are not zero, or those of a large magnitude.
 
 use bytemuck::Pod;
 
 use crate::twin::twin;
 
-/// Values counted at once: where none counts, nothing else is done with them.
+/// Values tested at once. A group without a wanted value is skipped.
 const LOOK: usize = 32;
 
-/// A number that a table holds, as far as zero elision needs to know it.
+/// A number type for which zeros can be left out (zero elision).
 pub trait ZeroElide: Pod {
-    /// Appends the places of those whose bits are not all zero. −0 is not zero here: it comes back
-    /// as it was.
+    /// Appends the places of the values whose bits are not all zero. −0 counts as a value, so that
+    /// it is decoded exactly.
     fn append_occupied(values: &[Self], places: &mut Vec<u64>);
 }
 
@@ -45,14 +45,14 @@ fn occupied_long, occupied_long_plain(values: &[u64], places: &mut Vec<u64>) {
 }
 
 twin! {
-/// Appends the places of those whose magnitude, as bits without the sign, is at least `least`;
-/// every NaN's is.
+/// Appends the places of the values whose [`magnitude`] is at least `least`. Every NaN is among
+/// them.
 pub(crate) fn append_large, append_large_plain(values: &[f32], least: u32, places: &mut Vec<u64>) {
     append(values, |value| magnitude(value) >= least, places);
 }
 }
 
-/// The bits without the sign: ordered as the magnitudes are, NaNs on top.
+/// The bits of `value` without the sign. They sort as magnitudes do, with NaNs last.
 #[inline(always)]
 pub(crate) fn magnitude(value: f32) -> u32 {
     value.to_bits() & 0x7FFF_FFFF
@@ -65,7 +65,7 @@ fn append<T: Copy>(values: &[T], wanted: impl Fn(T) -> bool, places: &mut Vec<u6
         if count == 0 {
             continue;
         }
-        // One slot to spare: every value writes its place, and only a wanted one moves on.
+        // Every value writes its place, but only a wanted one advances; hence one spare slot.
         let mut next = places.len();
         places.resize(next + count as usize + 1, 0);
         for (place, &value) in (look * LOOK..).zip(values) {

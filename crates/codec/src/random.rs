@@ -1,9 +1,10 @@
-//! Random numbers by counting: the same (seed, sequence, block, index) gives the same number,
-//! whatever was drawn before.
+//! Counter-based random numbers: a number follows from (seed, sequence, block, index) alone, not
+//! from earlier draws.
 
 use types::mix;
 
-/// The two keys of a block of values, from which each value's number is mixed.
+/// The two halves of a block's key. A value's random number is mixed from them and the value's
+/// index.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BlockKey(u32, u32);
 
@@ -13,8 +14,8 @@ impl BlockKey {
         Self(key as u32, (key >> 32) as u32)
     }
 
-    /// Uniform over the multiples of 2⁻²⁴ in [0, 1): every one an f32, so that comparing with it is
-    /// exact.
+    /// A number uniform over the multiples of 2⁻²⁴ in [0, 1). Each is an f32, so comparing with it
+    /// is exact.
     #[inline(always)]
     pub(crate) fn uniform(self, index: u32) -> f32 {
         let mut x = index.wrapping_mul(0x9E37_79B9) ^ self.0;
@@ -29,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_even_within_a_block_and_over_blocks_and_sequences() {
+    fn draws_are_uniform_within_a_block_and_over_blocks_and_sequences() {
         let in_block = |key: BlockKey| (0..512).map(move |index| key.uniform(index));
         let draws = [
             in_block(BlockKey::new(7, 0, 0)).collect::<Vec<f32>>(),
@@ -46,7 +47,7 @@ mod tests {
             let mut tenths = [0.0; 10];
             draws.iter().for_each(|draw| tenths[(draw * 10.0) as usize] += 1.0);
             let chi: f64 = tenths.iter().map(|count| (count - n / 10.0) * (count - n / 10.0) / (n / 10.0)).sum();
-            // 9 degrees of freedom: beyond 33.7 once in ten thousand.
+            // With 9 degrees of freedom, a value beyond 33.7 occurs once in ten thousand.
             assert!(chi < 33.7, "tenths {tenths:?}");
         }
     }

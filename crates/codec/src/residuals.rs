@@ -1,9 +1,9 @@
-//! What error feedback has not sent yet, by row: at most so many rows, and an account of what was
-//! dropped for that.
-//!
-//! Ranges of rows that come as one lie as one, and their residual is handed out as it lies; other
-//! rows have a place each. When there is no room, a row that was not touched for a while makes way.
-//! A range for which there is no room is treated row by row.
+//! Residuals by row: what error feedback has not sent yet. Bounded to a number of rows; counts what
+//! it drops.
+//! A range of rows that is asked for as a range is stored as one slice and lent without copying.
+//! Other rows are stored one by one. When the store is full, a row that was not used recently is
+//! evicted (clock eviction, [`SingleRows`]). A range for which there is no room is stored row by
+//! row.
 
 use std::collections::BTreeMap;
 
@@ -11,62 +11,63 @@ use types::Position;
 
 use crate::single_rows::SingleRows;
 
-/// The rows of a batch, by position, in order.
+/// The rows of a batch, by rising position.
 #[derive(Clone, Copy, Debug)]
 pub enum BatchRows<'a> {
-    /// Rows that follow on each other.
+    /// Consecutive rows.
     Run {
-        /// The first.
+        /// The position of the first row.
         first: Position,
-        /// How many.
+        /// The number of rows.
         count: usize,
     },
-    /// These positions, which rise strictly.
+    /// The rows at these positions, which rise strictly.
     List(&'a [u64]),
 }
 
-/// Residuals of rows that follow on each other, for a checkpoint.
+/// Residuals of consecutive rows, as a checkpoint holds them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ResidualRun {
-    /// The first row.
+    /// The position of the first row.
     pub first: Position,
     /// Whole rows, one after the other.
     pub values: Vec<f32>,
 }
 
-/// What was lost for want of room.
+/// Residuals that were lost because the store was full.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Dropped {
-    /// How many rows' residuals.
+    /// The number of rows.
     pub rows: u64,
-    /// The sum of their squares: how much of the gradients never arrives.
+    /// The sum of the squared residuals: the part of the gradients that never arrives.
     pub squared_norm: f64,
 }
 
-/// Why residuals from a checkpoint are refused. Nothing was changed then.
+/// Why residuals from a checkpoint are refused. A refusal changes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AbsorbError {
-    /// A run does not consist of whole rows, or passes the last position.
+    /// A run does not consist of whole rows, or extends past the last position.
     NotRows {
-        /// Where it starts.
+        /// The first position of the run.
         first: Position,
     },
     /// A residual is not a finite number.
     NotFinite {
-        /// Where its run starts.
+        /// The first position of its run.
         first: Position,
     },
 }
 
-/// Shorter runs are treated row by row: a range of its own would cost more than it saves.
+/// Rows in a range, at least. Shorter runs are stored row by row, because a range would cost more
+/// than it saves.
 const SHORTEST_RUN: usize = 16;
 
-/// The residuals of one table on its encoding side.
+/// The residuals of one table in one encoder.
 #[derive(Debug)]
 pub struct RowResiduals {
     width: usize,
     max_rows: usize,
-    /// Ranges by their first row; none overlap.
+    /// Ranges by their first position; they never overlap.
     runs: BTreeMap<u64, Vec<f32>>,
     run_rows: usize,
     single: SingleRows,
@@ -75,7 +76,7 @@ pub struct RowResiduals {
 }
 
 impl RowResiduals {
-    /// None yet, of rows that are `width` wide, and never more than `max_rows`.
+    /// An empty store for rows of `width` values and at most `max_rows` rows.
     #[must_use]
     pub fn new(width: usize, max_rows: usize) -> Self {
         Self {
@@ -89,20 +90,20 @@ impl RowResiduals {
         }
     }
 
-    /// How many rows have a residual.
+    /// The number of rows stored.
     #[must_use]
     pub fn rows(&self) -> usize {
         self.run_rows + self.single.positions.len()
     }
 
-    /// What was lost so far.
+    /// The residuals lost so far.
     #[must_use]
     pub fn dropped(&self) -> Dropped {
         self.dropped
     }
 
-    /// Hands the residual of `rows`, zeros where there is none, to `work`, and keeps what it leaves
-    /// there.
+    /// Passes the residuals of `rows` to `work`, zeros for rows that have none, and stores what
+    /// `work` leaves there.
     pub fn with<R>(&mut self, rows: BatchRows<'_>, work: impl FnOnce(&mut [f32]) -> R) -> R {
         match rows {
             BatchRows::Run { first, count } => {
@@ -118,7 +119,7 @@ impl RowResiduals {
         }
     }
 
-    /// Everything there is, in order of position.
+    /// All residuals, by rising position.
     #[must_use]
     pub fn export(&self) -> Vec<ResidualRun> {
         let runs = self.runs.iter().map(|(&first, values)| (first, values.as_slice()));
@@ -138,7 +139,7 @@ impl RowResiduals {
         exported
     }
 
-    /// Adds what was exported, here or by another encoder, to what there is.
+    /// Adds residuals that this or another encoder exported.
     pub fn absorb(&mut self, runs: &[ResidualRun]) -> Result<(), AbsorbError> {
         for ResidualRun { first, values } in runs {
             let rows = (values.len() / self.width) as u64;
@@ -158,7 +159,7 @@ impl RowResiduals {
         Ok(())
     }
 
-    /// Whether these rows lie in one range, which is made if they are many and there is room.
+    /// Whether these rows lie in one range. Creates the range if they are many and there is room.
     fn has_run(&mut self, first: u64, count: usize) -> bool {
         if self.run_mut(first, count).is_some() {
             return true;
@@ -175,8 +176,8 @@ impl RowResiduals {
         values.get_mut(from..from.checked_add(count.checked_mul(self.width)?)?)
     }
 
-    /// Joins whatever overlaps `first`…`last` into one range that covers it. False where there is
-    /// no room.
+    /// Joins the ranges and rows that overlap `first`…`last` into one range that covers it. Returns
+    /// false if there is no room.
     fn make_run(&mut self, first: u64, last: u64) -> bool {
         let width = self.width;
         let end_of = |first: u64, values: &Vec<f32>| first + (values.len() / width - 1) as u64;
@@ -207,7 +208,7 @@ impl RowResiduals {
         true
     }
 
-    /// Gathers the rows, and puts them back.
+    /// Copies the rows to scratch memory, calls `work`, and stores them again.
     fn with_rows<R>(
         &mut self,
         positions: impl Iterator<Item = u64> + Clone,
@@ -223,8 +224,8 @@ impl RowResiduals {
             }
         }
         let result = work(&mut scratch);
-        // Those that have a place first: a new row that takes one from a row of this batch takes
-        // what that row now has.
+        // Stored rows go first. A new row may evict a row of this batch, which is then dropped with
+        // its new residual.
         let mut new = Vec::new();
         for (row, position) in scratch.chunks_exact(self.width).zip(positions) {
             match self.row_mut(position) {
@@ -239,7 +240,7 @@ impl RowResiduals {
     }
 
     fn row_mut(&mut self, position: u64) -> Option<&mut [f32]> {
-        // Asked first whether there are any: most tables have only one kind.
+        // Most tables have no ranges, or only ranges.
         if !self.runs.is_empty() && self.run_mut(position, 1).is_some() {
             return self.run_mut(position, 1);
         }
@@ -299,10 +300,10 @@ mod tests {
     }
 
     proptest! {
-        /// However rows are asked for, each has the residual that was last left for it, as long as
-        /// there is room.
+        /// Each row has the residual that was last stored for it, by range or by list, while there
+        /// is room.
         #[test]
-        fn every_row_keeps_its_own(asks in prop::collection::vec(ask(), 1..30)) {
+        fn residuals_stay_with_their_rows(asks in prop::collection::vec(ask(), 1..30)) {
             let mut residuals = RowResiduals::new(WIDTH, 300);
             let mut model: BTreeMap<u64, [f32; WIDTH]> = BTreeMap::new();
             for (step, ask) in asks.iter().enumerate() {
@@ -337,10 +338,10 @@ mod tests {
             prop_assert_eq!(other.export(), exported);
         }
 
-        /// With too little room the bound holds, and what is kept and what was dropped make up all
-        /// there was.
+        /// With too little room, the bound holds, and stored plus dropped residuals add up to all
+        /// of them.
         #[test]
-        fn the_bound_holds_and_what_is_dropped_is_counted(asks in prop::collection::vec(ask(), 1..30), room in 0usize..80) {
+        fn residuals_keep_their_bound_and_count_what_they_drop(asks in prop::collection::vec(ask(), 1..30), room in 0usize..80) {
             let mut residuals = RowResiduals::new(1, room);
             let mut made = 0.0;
             for ask in &asks {
@@ -348,7 +349,7 @@ mod tests {
                     Ask::Run(first, count) => run(*first, *count),
                     Ask::List(list) => BatchRows::List(list),
                 };
-                // Each row's residual is 1 once it was asked for, whatever was kept.
+                // Each requested row ends with a residual of 1.
                 residuals.with(rows, |residual| {
                     made += residual.iter().filter(|&&value| value == 0.0).count() as f64;
                     residual.fill(1.0);
@@ -363,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_that_is_used_stays_and_one_that_is_not_makes_way() {
+    fn residuals_of_used_rows_stay_and_of_unused_rows_are_evicted() {
         let mut residuals = RowResiduals::new(1, 4);
         for new in 10..100 {
             residuals.with(BatchRows::List(&[1, 2, new]), |residual| residual.fill(5.0));
@@ -373,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_may_end_at_the_last_position() {
+    fn residual_ranges_may_end_at_the_last_position() {
         let mut residuals = RowResiduals::new(1, 100);
         for (first, count) in [(u64::MAX - 31, 32), (u64::MAX - 31, 32), (u64::MAX - 40, 41)] {
             residuals.with(run(first, count), |residual| residual.iter_mut().for_each(|value| *value += 1.0));
@@ -386,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn absorbing_adds_and_refuses_what_no_export_holds() {
+    fn absorb_adds_residuals_and_refuses_invalid_ones() {
         let mut residuals = RowResiduals::new(2, 100);
         let whole = ResidualRun { first: Position(3), values: vec![1.0, 2.0, 3.0, 4.0] };
         residuals.absorb(&[whole.clone(), whole.clone()]).unwrap();

@@ -1,9 +1,12 @@
-//! The passes over a group that find its signs, the sums of its two sides, and what lies beyond
-//! their means.
+//! Passes over a group of values for grouped sign quantisation
+//! ([`grouped_sign`](crate::grouped_sign)): signs, sums above and below zero, and the values beyond
+//! their side's mean.
+//!
+//! The encoder quantises g + e: the new value g plus its residual e.
 
 use crate::group::{EIGHT, each_eight, gathered, negative, select, total};
 
-/// How many values there are on either side of zero, and their sums: above, below.
+/// The number of values on each side of zero, and their sums. Index 0 is above zero, index 1 below.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Sides {
     pub(crate) counts: [u32; 2],
@@ -11,13 +14,13 @@ pub(crate) struct Sides {
 }
 
 impl Sides {
-    /// The mean of either side, 0 of none. Not finite where a value is not.
+    /// The mean of each side; 0 for an empty side. Not finite if a value is not.
     pub(crate) fn means(self) -> [f32; 2] {
         let mean = |side: usize| (self.sums[side] / f64::from(self.counts[side].max(1))) as f32;
         [mean(0), mean(1)]
     }
 
-    /// What is left of these without those.
+    /// These counts and sums less those of `other`.
     pub(crate) fn without(self, other: Self) -> Self {
         Self {
             counts: std::array::from_fn(|side| self.counts[side] - other.counts[side]),
@@ -26,7 +29,7 @@ impl Sides {
     }
 }
 
-/// The two sides of g + e, with the sign bits, eight to a byte.
+/// The two sides of g + e. Writes the sign bits to `signs`, eight to a byte.
 #[inline]
 pub(crate) fn sides(values: &[f32], residual: &[f32], signs: &mut [u8]) -> Sides {
     #[cfg(target_arch = "x86_64")]
@@ -38,8 +41,8 @@ pub(crate) fn sides(values: &[f32], residual: &[f32], signs: &mut [u8]) -> Sides
     sides_plain(values, residual, signs)
 }
 
-/// Of the two sides of g + e, what lies further from zero than its side's mean, with a bit for each
-/// that does.
+/// The sides of g + e, counting only values further from zero than their side's mean. Writes a bit
+/// for each such value to `far`.
 #[inline]
 pub(crate) fn beyond(values: &[f32], residual: &[f32], means: [f32; 2], far: &mut [u8]) -> Sides {
     #[cfg(target_arch = "x86_64")]
@@ -51,7 +54,7 @@ pub(crate) fn beyond(values: &[f32], residual: &[f32], means: [f32; 2], far: &mu
     beyond_plain(values, residual, means, far)
 }
 
-/// All ones where `sum` lies further from zero than the mean of its side.
+/// A mask of all ones if `sum` lies further from zero than the mean of its side, else zero.
 #[inline(always)]
 pub(crate) fn is_beyond(sum: f32, [above, below]: [f32; 2]) -> u32 {
     let mean = select(negative(sum), below, above);
@@ -59,7 +62,7 @@ pub(crate) fn is_beyond(sum: f32, [above, below]: [f32; 2]) -> u32 {
 }
 
 fn sides_plain(values: &[f32], residual: &[f32], signs: &mut [u8]) -> Sides {
-    // In f64, so that no sum of finite numbers overflows.
+    // Sums in f64, so that finite f32 values cannot overflow.
     let mut above = [0f64; EIGHT];
     let mut below = [0f64; EIGHT];
     let mut negatives = 0;
@@ -93,7 +96,7 @@ fn beyond_plain(values: &[f32], residual: &[f32], means: [f32; 2], far: &mut [u8
     Sides { counts, sums: [total(above), total(below)] }
 }
 
-/// The same, eight sums in one register.
+/// The AVX2 twins, with eight values in one register.
 #[cfg(target_arch = "x86_64")]
 mod wide {
     use std::arch::x86_64::{
@@ -143,7 +146,7 @@ mod wide {
         _mm256_castsi256_ps(_mm256_srai_epi32::<31>(_mm256_castps_si256(sums)))
     }
 
-    /// Sums above and below, in f64: lanes 0 to 3 and 4 to 7.
+    /// Sums above and below zero in f64, each as lanes 0 to 3 and 4 to 7.
     struct Lanes([[__m256d; 2]; 2]);
 
     impl Lanes {
@@ -177,7 +180,7 @@ mod tests {
 
     #[test]
     fn both_twins_agree() {
-        // A NaN's own bits may differ: the group is sent as NaNs whatever they are.
+        // The bits of a NaN may differ between twins: the group is sent as NaNs either way.
         let bits = |sides: Sides| sides.sums.map(|sum| if sum.is_nan() { 0 } else { sum.to_bits() });
         for length in (0..40).chain([785, 1024]) {
             for (values, residual) in [(noise(length, 1), noise(length, 3)), (awkward(length, 2), noise(length, 4))] {

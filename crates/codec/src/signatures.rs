@@ -1,18 +1,20 @@
-//! Which key lists a receiver has been sent in full: the next time, their signature will do.
+//! Signatures of key lists: a sender's record of the lists that a receiver holds. It sends such a
+//! list as its signature instead of its keys.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-/// Lists that a receiver is believed to remember. Past this all are forgotten, and spelt out again.
+/// Lists in the record, at most. When it is full, the sender forgets all and sends lists in full
+/// again.
 const KNOWN_LISTS: usize = 1 << 16;
 
-/// What one sender has told one receiver, by the signature of the whole list, the first key and the
-/// number of keys.
+/// The lists that one sender has sent to one receiver. An entry is the signature of the whole list,
+/// the index of its first key sent, and the number of keys sent.
 ///
 /// ```
 /// let mut signatures = codec::Signatures::default();
-/// assert!(signatures.is_new(7, 0, 100), "to be spelt out");
-/// assert!(!signatures.is_new(7, 0, 100), "the signature will do");
+/// assert!(signatures.is_new(7, 0, 100), "send it in full");
+/// assert!(!signatures.is_new(7, 0, 100), "send the signature");
 /// signatures.forget(7);
 /// assert!(signatures.is_new(7, 0, 100));
 /// ```
@@ -22,7 +24,7 @@ pub struct Signatures {
 }
 
 impl Signatures {
-    /// Whether this piece of a list has to be spelt out; from now on it has been.
+    /// Whether the sender must send this piece of a list in full. Records it as sent.
     pub fn is_new(&mut self, signature: u128, start: u64, count: u32) -> bool {
         if self.known.len() >= KNOWN_LISTS {
             self.known.clear();
@@ -30,8 +32,8 @@ impl Signatures {
         self.known.insert((signature, start, count))
     }
 
-    /// The piece of a list that the receiver knows and that holds these of its keys: its first key
-    /// and the number of keys.
+    /// The piece of a list that the receiver knows and that contains the keys with these indices:
+    /// the index of its first key, and its number of keys.
     ///
     /// ```
     /// let mut signatures = codec::Signatures::default();
@@ -46,7 +48,7 @@ impl Signatures {
         (keys.end <= start.saturating_add(count.into())).then_some((start, count))
     }
 
-    /// The receiver has forgotten a list.
+    /// Removes a list that the receiver says it does not know.
     pub fn forget(&mut self, signature: u128) {
         self.known.retain(|(known, _, _)| *known != signature);
     }

@@ -1,20 +1,20 @@
-//! Rows that lie anywhere, with a place each, and which of them makes way for another.
+//! Rows stored one by one under their positions, with clock eviction (second chance).
 
 use std::{
     collections::HashMap,
     hash::{BuildHasherDefault, Hasher},
 };
 
-/// Rows with a place each.
+/// Rows by position, each in a slot.
 #[derive(Debug, Default)]
 pub(crate) struct SingleRows {
     slots: HashMap<u64, usize, BuildHasherDefault<PositionHasher>>,
-    /// Whose row is in each slot.
+    /// The position of the row in each slot.
     pub(crate) positions: Vec<u64>,
-    /// Whether it was touched since the hand last passed.
+    /// Whether the row in each slot was used since the hand last passed it.
     touched: Vec<bool>,
     pub(crate) values: Vec<f32>,
-    /// Where the search for a row that makes way goes on.
+    /// The slot at which the search for a row to evict continues.
     hand: usize,
 }
 
@@ -28,13 +28,13 @@ impl SingleRows {
     pub(crate) fn push(&mut self, position: u64, row: &[f32]) {
         self.slots.insert(position, self.positions.len());
         self.positions.push(position);
-        // Not yet: a row that comes once makes way before one that comes again.
+        // A new row counts as unused, so that a row used once is evicted before one used again.
         self.touched.push(false);
         self.values.extend_from_slice(row);
     }
 
-    /// The slot whose row makes way: the next that was not touched since the hand last passed.
-    /// There is at least one slot.
+    /// The slot of the row to evict: the next one that was not used since the hand last passed.
+    /// There must be at least one slot.
     pub(crate) fn oldest(&mut self) -> usize {
         loop {
             let slot = self.hand % self.positions.len();
@@ -52,7 +52,7 @@ impl SingleRows {
         self.values[slot * row.len()..][..row.len()].copy_from_slice(row);
     }
 
-    /// Takes out the rows from `first` to `last`.
+    /// Removes and returns the rows at positions `first` to `last`.
     pub(crate) fn take_between(&mut self, first: u64, last: u64, width: usize) -> Vec<(u64, Vec<f32>)> {
         let mut taken = Vec::new();
         let mut slot = 0;
@@ -68,7 +68,7 @@ impl SingleRows {
         taken
     }
 
-    /// The last row takes the empty slot.
+    /// Removes the row in `slot`; the last row takes its slot.
     fn remove(&mut self, slot: usize, width: usize) {
         self.slots.remove(&self.positions.swap_remove(slot));
         self.touched.swap_remove(slot);
@@ -81,8 +81,8 @@ impl SingleRows {
     }
 }
 
-/// A multiplication spreads positions well enough, which the program itself chose; the map's own
-/// hash costs several times that.
+/// Hashes positions by one multiplication. That is several times cheaper than the map's default
+/// hash, and safe because the program itself chose the positions.
 #[derive(Default)]
 struct PositionHasher(u64);
 

@@ -1,9 +1,12 @@
-//! Few values out of many: which ones, and what they are. Those left out are zero. Top-k, threshold
-//! and zero elision share it.
+//! Sparse values: the places of the values that are present, and the values. All others are zero.
+//! The codecs top-k, threshold and zeros share this form.
+//! The first byte is a tag that says how the places are encoded:
+//! - 0: no value is present;
+//! - 1: a bitmap, lowest bit first;
+//! - 2: a count (u32), then the places as [`keys`];
+//! - 3: all values are present.
 //!
-//! A tag says how the places are told: 0, none has a value; 1, a bitmap, lowest bit first; 2, a
-//! count (u32) and the places as
-//! [`keys`]; 3, all of them. The values follow as they are. The encoder takes whichever is shortest.
+//! The values follow unchanged. The encoder takes the shortest form.
 
 use bytemuck::Pod;
 
@@ -14,10 +17,10 @@ const MAP: u8 = 1;
 const LIST: u8 = 2;
 const ALL: u8 = 3;
 
-/// One value in so many is where a bitmap becomes shorter than a list, about.
+/// A list may be shorter than a bitmap if at most one value in this many is present.
 const LIST_PAYS: usize = 5;
 
-/// Replaces `out` by the values at `places` of `values`.
+/// Replaces `out` with the encoded `values` at `places`.
 pub(crate) fn encode<T: Pod>(values: &[T], places: &[u64], out: &mut Vec<u8>) {
     out.clear();
     if places.is_empty() {
@@ -36,7 +39,7 @@ pub(crate) fn encode<T: Pod>(values: &[T], places: &[u64], out: &mut Vec<u8>) {
     }
 }
 
-/// False, with nothing appended, where a bitmap is shorter.
+/// Appends the places as a list. Returns false, and leaves `out` empty, if a bitmap is shorter.
 fn append_list(places: &[u64], count: usize, out: &mut Vec<u8>) -> bool {
     out.push(LIST);
     out.extend_from_slice(&(places.len() as u32).to_le_bytes());
@@ -57,7 +60,7 @@ fn append_map(places: &[u64], count: usize, out: &mut Vec<u8>) {
     }
 }
 
-/// Decodes as many values as `out` is long.
+/// Decodes `out.len()` values.
 pub fn decode<T: ZeroElide>(bytes: &[u8], out: &mut [T]) -> Result<(), DecodeError> {
     let (&tag, rest) = bytes.split_first().ok_or(DecodeError::Truncated)?;
     match tag {
@@ -91,7 +94,8 @@ fn decode_map<T: ZeroElide>(bytes: &[u8], out: &mut [T]) -> Result<(), DecodeErr
         let mut left = byte;
         while left != 0 {
             let lane = left.trailing_zeros() as usize;
-            // As many as there are bits set, so there is always one.
+            // The length was checked against the number of set bits, so there is always a next
+            // value.
             eight[lane] = values.next().map(bytemuck::pod_read_unaligned).unwrap_or_else(T::zeroed);
             left &= left - 1;
         }
@@ -102,7 +106,7 @@ fn decode_map<T: ZeroElide>(bytes: &[u8], out: &mut [T]) -> Result<(), DecodeErr
 fn decode_list<T: ZeroElide>(bytes: &[u8], out: &mut [T]) -> Result<(), DecodeError> {
     let (count, rest) = bytes.split_first_chunk().ok_or(DecodeError::Truncated)?;
     let count = u32::from_le_bytes(*count) as usize;
-    // Every place has its value behind it: no list is made that is longer than the bytes warrant.
+    // Each place needs a value in the bytes, so this bounds the list by the bytes received.
     if count > out.len() || count > rest.len() / size_of::<T>() {
         return Err(DecodeError::OutOfRange);
     }
@@ -135,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn the_shortest_way_to_tell_the_places_is_taken() {
+    fn sparse_encoding_takes_the_shortest_form() {
         assert_eq!(round_trip(0, &[]), NONE);
         assert_eq!(round_trip(9, &[]), NONE);
         assert_eq!(round_trip(1, &[0]), ALL);
@@ -147,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_named() {
+    fn sparse_decoder_says_how_bytes_are_damaged() {
         let list = |count: u8, first: u8, values: usize| {
             [vec![LIST, count, 0, 0, 0, first, 0, 0, 0, 0, 0, 0, 0], vec![0; 4 * values]].concat()
         };

@@ -1,4 +1,4 @@
-//! The codecs of a table, read from its spec and checked against the rest of it.
+//! The codecs of a table: parsed from its spec and checked against its policies.
 
 use std::fmt;
 
@@ -6,17 +6,17 @@ use types::{CacheSpec, Codecs, Combine, Consistency, NumberType, SpecError, Tabl
 
 use crate::pipeline::{Pipeline, PipelineError, PipelineWarning};
 
-/// What shrinks messages in one direction.
+/// The codecs of one direction.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CodecChoice {
-    /// These codecs.
+    /// The codecs that the spec names.
     Pipeline(Pipeline),
-    /// Whatever the measured link makes worth while.
+    /// The worker chooses by the measured bandwidth of the link.
     Auto,
 }
 
 impl CodecChoice {
-    /// The pipeline, where one was named.
+    /// The named pipeline; `None` for `auto`.
     #[must_use]
     pub fn pipeline(&self) -> Option<&Pipeline> {
         match self {
@@ -43,12 +43,12 @@ pub struct TableCodecs {
     pub up: CodecChoice,
     /// From shards to workers.
     pub down: CodecChoice,
-    /// What the table can do but had better not.
+    /// A combination that works, but badly.
     pub warning: Option<PipelineWarning>,
 }
 
 impl TableCodecs {
-    /// The codecs that a spec names, if they go together and with the table.
+    /// Parses the codecs of a spec, and checks that they go together and with the table.
     ///
     /// ```
     /// use types::{Codecs, TableSpec};
@@ -70,33 +70,32 @@ impl TableCodecs {
         if let Some(pipeline) = up.pipeline() {
             warning = pipeline.check(spec.number, &spec.updater).map_err(wrong)?;
             if pipeline.filters_by_kkt() && !matches!(spec.updater, UpdaterSpec::Proximal { .. }) {
-                let problem =
-                    format!("kkt knows when a coordinate of {} stays at zero for no other updater", "proximal");
+                let problem = format!("kkt works with the updater proximal only, and this table uses {}", spec.updater);
                 return Err(refuse(problem, "leave kkt out, or use the updater proximal"));
             }
             if pipeline.skips().is_some() && (spec.consistency.bound().is_some() || spec.cache == CacheSpec::Off) {
-                let problem = "skip answers pulls by older copies: a bound on slack uses all that it admits already, and \
-                               without a cache there are none";
+                let problem = "skip answers pulls from cached rows: it needs a cache, and a bound on slack already lets \
+                               the cache answer all it may";
                 return Err(refuse(problem.into(), "use skip on an unbounded table with a cache"));
             }
         }
         if let Some(pipeline) = down.pipeline() {
             pipeline.check(spec.number, &UpdaterSpec::Sum).map_err(wrong)?;
             if pipeline.skips().is_some() {
-                return Err(refuse("skip leaves out pulls, which go up".into(), "name it among the codecs upward"));
+                return Err(refuse("skip leaves out pulls, which go upward".into(), "name it among the codecs upward"));
             }
             if pipeline.is_lossy() && !Self::can_step(spec) {
-                let problem = "downward, a lossy codec sends the changes of each clock, for caches to add up".into();
+                let problem = "a lossy codec downward sends deltas of each clock, which caches add up".into();
                 return Err(refuse(
                     problem,
-                    "bound the slack, combine by clock and give it .cached(rows), or shrink upward only",
+                    "bound the slack, combine by clock and give it .cached(rows), or use lossy codecs upward only",
                 ));
             }
         }
         Ok(Self { up, down, warning })
     }
 
-    /// None, in both directions.
+    /// No codecs in either direction.
     #[must_use]
     pub fn none() -> Self {
         Self {
@@ -106,15 +105,15 @@ impl TableCodecs {
         }
     }
 
-    /// Whether shards can tell workers what a clock has changed, instead of rows: where rows change
-    /// by clock, and workers keep copies to add that to.
+    /// Whether shards can send deltas instead of rows: rows must change clock by clock, and workers
+    /// must cache rows to which they add the deltas.
     #[must_use]
     pub fn can_step(spec: &TableSpec) -> bool {
         matches!(spec.consistency, Consistency::Bounded { eager: false, .. })
             && matches!(spec.combine, Combine::Clock(_))
             && spec.cache != CacheSpec::Off
             && spec.number == NumberType::F32
-            // Their rows may read otherwise without having changed.
+            // Rows of these updaters may read differently although no push changed them.
             && !matches!(spec.updater, UpdaterSpec::Ftrl { .. } | UpdaterSpec::Custom { .. })
     }
 }

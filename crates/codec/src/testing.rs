@@ -1,4 +1,4 @@
-//! Values for tests: ordinary ones, and those at which arithmetic goes wrong.
+//! Values for tests: ordinary numbers, and bit patterns that break careless arithmetic.
 
 /// `length` ordinary numbers around zero.
 pub fn noise(length: usize, seed: u64) -> Vec<f32> {

@@ -1,10 +1,10 @@
-//! Threshold, with error feedback: of the sums x = g + e, those of at least a given magnitude are
-//! sent as they are; the others stay behind whole, so that sent + e′ is x exactly. Decoded by
-//! [`sparse`](crate::sparse).
+//! Threshold sparsification with error feedback. Of the sums x = g + e (new value plus residual),
+//! the encoder sends those of at least a given magnitude, unchanged. The others stay whole in the
+//! residual, so sent + e′ is exactly x. Decoded by [`sparse`](crate::sparse).
 
 use crate::{places::append_large, top_k::send, twin::twin};
 
-/// The least magnitude that is sent: positive and finite.
+/// The least magnitude that is sent; positive and finite.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Least(f32);
 
@@ -15,16 +15,16 @@ impl Least {
         (least > 0.0 && least.is_finite()).then_some(Self(least))
     }
 
-    /// As a number.
+    /// The magnitude as a number.
     #[must_use]
     pub fn get(self) -> f32 {
         self.0
     }
 }
 
-/// Replaces `out` by the sums of `values` and `residual` of at least that magnitude, and `residual`
-/// by what was not sent. `places` is scratch, worth keeping. What is not finite is sent, for the
-/// receiver to refuse.
+/// Replaces `out` with the sums of `values` and `residual` of at least magnitude `least`, and
+/// `residual` with what was not sent. A sum that is not finite is sent, and the receiver refuses
+/// it. `places` is scratch memory, which the caller keeps between batches to save allocations.
 ///
 /// # Panics
 /// If `values` and `residual` differ in length or are more than 2³².
@@ -51,7 +51,7 @@ mod tests {
     use crate::{sparse, testing::noise};
 
     #[test]
-    fn those_of_at_least_the_threshold_are_sent_and_the_others_stay() {
+    fn threshold_sends_large_values_and_keeps_the_others() {
         let mut bytes = Vec::new();
         let mut sent = [0f32; 5];
         let mut residual = [0.25, 0.0, 0.0, -0.25, 0.0];
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn a_threshold_is_positive_and_finite() {
+    fn thresholds_are_positive_and_finite() {
         assert!([0.0, -1.0, f32::NAN, f32::INFINITY].iter().all(|&least| Least::new(least).is_none()));
         assert_eq!(Least::new(1e-45).map(Least::get), Some(1e-45));
     }

@@ -1,7 +1,7 @@
-//! Top-k, with error feedback: of the sums x = g + e, the k largest by magnitude are sent as they
-//! are; the others stay behind whole, so that sent + e′ is x exactly. Decoded by [`sparse`].
-//!
-//! What is not finite counts as largest, and is sent for the receiver to refuse.
+//! Top-k sparsification with error feedback. Of the sums x = g + e (new value plus residual), the
+//! encoder sends the k of largest magnitude, unchanged. The others stay whole in the residual, so
+//! sent + e′ is exactly x. Decoded by [`sparse`].
+//! A value that is not finite counts as largest. It is sent, and the receiver refuses it.
 
 use crate::{
     places::{append_large, magnitude},
@@ -9,7 +9,7 @@ use crate::{
     twin::twin,
 };
 
-/// The share of the values that is sent, in (0, 1].
+/// A share in percent, above 0 and at most 100.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Percentage {
     percent: f64,
@@ -22,16 +22,16 @@ impl Percentage {
         (percent > 0.0 && percent <= 100.0).then_some(Self { percent })
     }
 
-    /// In percent.
+    /// The share in percent.
     #[must_use]
     pub fn percent(self) -> f64 {
         self.percent
     }
 
-    /// How many of `count` values: rounded up, so at least one of any.
+    /// This share of `count`, rounded up: at least one unless `count` is 0.
     #[must_use]
     pub fn of(self, count: usize) -> usize {
-        // A hair less before rounding up, so that 1% of 300 is 3 whatever 0.01 × 300 is.
+        // Rounding up starts slightly lower, so that 1% of 300 is 3 although 0.01 × 300 is inexact.
         let exact = self.percent * count as f64 / 100.0;
         ((exact * (1.0 - 1e-12)).ceil() as usize).clamp(count.min(1), count)
     }
@@ -41,19 +41,19 @@ impl Percentage {
 const BUCKETS: usize = 1 << 11;
 const BUCKET_SHIFT: u32 = 20;
 
-/// Values added before they are counted, while they are near.
+/// Values that are added and then counted together, while they are in the processor's cache.
 const NEAR: usize = 1024;
 
-/// What an encoder needs besides its output, worth keeping from batch to batch.
+/// Scratch memory of the encoder. The caller keeps it between batches to save allocations.
 #[derive(Debug, Default)]
 pub struct TopKScratch {
     places: Vec<u64>,
     contenders: Vec<u64>,
 }
 
-/// Replaces `out` by the largest sums of `values` and `residual`, and `residual` by what was not
-/// sent. Exactly as many are sent as `share` says, or all that are not zero. Among equals the first
-/// are.
+/// Replaces `out` with the largest sums of `values` and `residual`, and `residual` with what was
+/// not sent. Sends exactly `share` of the values, or all that are not zero if they are fewer. Among
+/// equal magnitudes, the first go.
 ///
 /// # Panics
 /// If `values` and `residual` differ in length or are more than 2³².
@@ -66,7 +66,7 @@ pub fn encode(values: &[f32], residual: &mut [f32], share: Percentage, scratch: 
     let (bucket, above) = bucket_of(&counts, wanted);
     let TopKScratch { places, contenders } = scratch;
     places.clear();
-    // At least 1: what is zero is never sent.
+    // At least 1, so that zeros are never sent.
     append_large(residual, ((bucket as u32) << BUCKET_SHIFT).max(1), places);
     if places.len() > wanted {
         keep_largest(residual, bucket, wanted - above, places, contenders);
@@ -74,7 +74,7 @@ pub fn encode(values: &[f32], residual: &mut [f32], share: Percentage, scratch: 
     send(residual, places, out);
 }
 
-/// Writes `sums` at `places` to `out`, and leaves zeros there.
+/// Encodes `sums` at `places` to `out`, and sets them to zero in `sums`.
 pub(crate) fn send(sums: &mut [f32], places: &[u64], out: &mut Vec<u8>) {
     sparse::encode(sums, places, out);
     for &place in places {
@@ -83,8 +83,8 @@ pub(crate) fn send(sums: &mut [f32], places: &[u64], out: &mut Vec<u8>) {
 }
 
 twin! {
-/// residual += values, with a count of the sums by bucket. Two counts in turn, as neighbours often
-/// share a bucket and a processor waits for its own last write.
+/// Adds `values` to `residual` and counts the sums by bucket. Neighbours often share a bucket, and
+/// a processor waits for its own last write; so two counters alternate.
 fn add_and_count, add_and_count_plain(values: &[f32], residual: &mut [f32], counts: &mut [[u32; 2]]) {
     let Ok(counts) = <&mut [[u32; 2]; BUCKETS]>::try_from(counts) else { return };
     for (values, residual) in values.chunks(NEAR).zip(residual.chunks_mut(NEAR)) {
@@ -103,7 +103,8 @@ fn add_and_count, add_and_count_plain(values: &[f32], residual: &mut [f32], coun
 }
 }
 
-/// The bucket of the last of the `wanted` largest, and how many lie above it.
+/// The bucket of the smallest of the `wanted` largest values, and the number of values above that
+/// bucket.
 fn bucket_of(counts: &[[u32; 2]], wanted: usize) -> (usize, usize) {
     let mut above = 0;
     for (bucket, count) in counts.iter().enumerate().rev() {
@@ -116,9 +117,9 @@ fn bucket_of(counts: &[[u32; 2]], wanted: usize) -> (usize, usize) {
     (0, above)
 }
 
-/// Leaves at `places` those above `bucket` and the `wanted` largest in it.
+/// Reduces `places` to the values above `bucket` and the `wanted` largest within it.
 fn keep_largest(sums: &[f32], bucket: usize, wanted: usize, places: &mut Vec<u64>, contenders: &mut Vec<u64>) {
-    // Ordered by magnitude, then the earlier place first; no two are equal.
+    // Ranks by magnitude, then the earlier place first; no two ranks are equal.
     let rank = |place: u64| u64::from(magnitude(sums[place as usize])) << 32 | (u64::from(u32::MAX) - place);
     let beyond = ((bucket as u64 + 1) << BUCKET_SHIFT) << 32;
     contenders.clear();
@@ -144,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn exactly_the_largest_are_sent_and_the_others_stay() {
+    fn top_k_sends_exactly_the_largest_and_keeps_the_others() {
         for length in [1, 2, 10, 300, 5000] {
             for percent in [0.1, 1.0, 1.5, 30.0, 99.0, 100.0] {
                 let values = noise(length, 7);
@@ -164,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn among_equals_the_first_are_sent_and_zeros_never_are() {
+    fn top_k_sends_the_first_among_equals_and_never_zeros() {
         let mut residual = [0.0; 8];
         assert_eq!(sent(&[1.0; 8], &mut residual, 25.0), [1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
         let mut residual = [0.0; 4];
@@ -176,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_finite_is_sent_first() {
+    fn top_k_sends_values_that_are_not_finite_first() {
         let mut values = noise(1000, 3);
         (values[500], values[7]) = (f32::NAN, f32::INFINITY);
         let mut residual = vec![0.0; 1000];
@@ -186,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_is_rounded_up() {
+    fn percentages_round_up() {
         let of = |percent, count| Percentage::from_percent(percent).unwrap().of(count);
         assert_eq!((of(1.0, 300), of(1.0, 301), of(0.001, 5), of(1.5, 0), of(100.0, 7)), (3, 4, 1, 0, 7));
         assert_eq!(

@@ -1,12 +1,11 @@
-//! One source, two machines: a loop compiled for AVX2 where the processor has it, and for any
-//! processor otherwise.
-//!
-//! Both twins are the same Rust, so they give the same bits; the comparing tests hold the compiler
-//! to that. What the wide one gains is the compiler's own vectors. Where that is not enough, a file
-//! writes its wide twin out by hand.
+//! Compiles one loop twice: for AVX2, used if the processor has it, and for any processor.
+//! Both twins are the same Rust code, so they give the same bits; tests compare them. The wide twin
+//! gains from the compiler's vectorisation. Where that is not enough, a file has a wide twin
+//! written by hand.
 
-/// Declares the function `$name`, which picks a twin when it is called, and its plain twin
-/// `$plain`. Both may have one constant, a `usize`, for which each value gets a loop of its own.
+/// Declares the function `$name`, which chooses a twin when it is called, and its plain twin
+/// `$plain`. Both may have one const parameter, a `usize`, and each of its values gets a loop of
+/// its own.
 macro_rules! twin {
     ($(#[$attribute:meta])* $visible:vis fn $name:ident, $plain:ident$(<$constant:ident>)?($($argument:ident: $kind:ty),* $(,)?) $(-> $result:ty)? $body:block) => {
         #[inline(always)]
@@ -32,7 +31,7 @@ macro_rules! twin {
 }
 pub(crate) use twin;
 
-/// Whether the processor has what the wide twins are compiled for.
+/// Whether the processor has the features that the wide twins are compiled for.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 pub(crate) fn has_avx2() -> bool {

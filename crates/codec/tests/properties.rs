@@ -1,5 +1,5 @@
-//! What every codec promises, on any numbers: what is decoded lies within the declared error of
-//! what was encoded, and error feedback loses nothing.
+//! Property tests of every codec on random numbers: decoded values lie within the declared error
+//! bound, and error feedback loses nothing.
 
 use codec::{
     BatchRows, BytesDecoder, BytesEncoder, Codec, ErrorBound, PayloadFormat, RowResiduals, ValueCodec, ValueEncoder,
@@ -26,7 +26,7 @@ const VALUE_CODECS: [&str; 16] = [
     "zeros",
 ];
 
-/// Narrow, ragged, and wider than any batch.
+/// Row widths: narrow, odd, and wider than any batch.
 const WIDTHS: [usize; 6] = [1, 2, 7, 64, 129, 3000];
 
 fn codec(name: &str) -> ValueCodec {
@@ -36,7 +36,7 @@ fn codec(name: &str) -> ValueCodec {
     }
 }
 
-/// Finite numbers: ordinary, of every magnitude, and the last of their kind.
+/// Finite numbers: ordinary ones, all magnitudes, and the extremes.
 fn finite() -> impl Strategy<Value = f32> {
     let extremes =
         [0.0, -0.0, f32::MAX, f32::MIN, f32::MIN_POSITIVE, -f32::MIN_POSITIVE, 1e-45, -1e-45, 65504.0, 65520.0];
@@ -54,12 +54,12 @@ fn lists() -> impl Strategy<Value = Vec<f32>> {
         prop::collection::vec(finite(), 0..4),
         prop::collection::vec(finite(), 0..700),
         ordinary(),
-        // All subnormal: where steps and means have no room to be exact.
+        // Only subnormal numbers, among which steps and means cannot be exact.
         ordinary().prop_map(|values| values.into_iter().map(|value| value * 1e-42).collect()),
     ]
 }
 
-/// Whole rows of `width` from these values, padded by zeros.
+/// Whole rows of `width` values, padded with zeros.
 fn rows_of(mut values: Vec<f32>, width: usize) -> (Vec<u64>, Vec<f32>) {
     let rows = values.len().div_ceil(width);
     values.resize(rows * width, 0.0);
@@ -81,10 +81,11 @@ fn squares(values: impl Iterator<Item = f64>) -> f64 {
     values.map(|value| value * value).sum()
 }
 
-/// The first break of the bound, in words. Asked so that a NaN breaks it.
+/// Describes the first value that breaks the bound. Comparisons are negated, so that a NaN breaks
+/// it.
 #[allow(clippy::neg_cmp_op_on_partial_ord)]
 fn breaks(bound: ErrorBound, x: &[f32], decoded: &[f32]) -> Option<String> {
-    // A few of the smallest numbers: rounding among them is no finer.
+    // A few times the smallest f32: rounding is no finer than that.
     let grain = 4.0 * f64::from(f32::from_bits(1));
     let pairs = || x.iter().zip(decoded).map(|(&x, &decoded)| (f64::from(x), f64::from(decoded)));
     let in_norm = |x: &[f32], decoded: &[f32], rest: f64| {
@@ -124,7 +125,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
 
     #[test]
-    fn what_is_decoded_lies_within_the_declared_error_and_feedback_conserves(
+    fn value_codecs_stay_within_the_declared_error_and_feedback_loses_nothing(
         name in prop::sample::select(VALUE_CODECS.to_vec()),
         width in prop::sample::select(WIDTHS.to_vec()),
         batches in prop::collection::vec(lists(), 1..4),
@@ -141,8 +142,7 @@ proptest! {
             encoder.encode(rows, &values, sequence, &mut bytes);
             let sent = decoded(&encoder, &bytes, width, values.len());
             if !x.iter().all(|x| x.is_finite()) {
-                // A sum beyond the largest number is sent as what it is, for the receiver to
-                // refuse.
+                // A sum that overflows is sent as infinite, and the receiver refuses it.
                 prop_assert!(sent.iter().any(|sent| !sent.is_finite()));
                 return Ok(());
             }
@@ -161,7 +161,7 @@ proptest! {
     }
 
     #[test]
-    fn topk_sends_exactly_its_share_of_what_is_not_zero(values in lists(), percent in 0.1f64..100.0) {
+    fn top_k_sends_exactly_its_share_of_nonzero_values(values in lists(), percent in 0.1f64..100.0) {
         let share = codec::top_k::Percentage::from_percent(percent).expect("a share");
         let mut residual = vec![0.0; values.len()];
         let mut bytes = Vec::new();
@@ -175,7 +175,7 @@ proptest! {
     }
 
     #[test]
-    fn zeros_are_elided_from_any_numbers(values in prop::collection::vec(prop_oneof![3 => Just(0i64), 1 => any::<i64>()], 0..600)) {
+    fn zeros_round_trip_any_numbers(values in prop::collection::vec(prop_oneof![3 => Just(0i64), 1 => any::<i64>()], 0..600)) {
         let mut bytes = Vec::new();
         let mut again = vec![7i64; values.len()];
         zeros::encode(&values, &mut Vec::new(), &mut bytes);
@@ -190,7 +190,7 @@ proptest! {
     }
 
     #[test]
-    fn keys_are_read_as_written(
+    fn keys_round_trip(
         pieces in prop::collection::vec((prop_oneof![0u64..3, 0u64..1000, any::<u64>()], 1u64..600, 1u64..4), 0..8)
     ) {
         let mut list: Vec<u64> = Vec::new();
@@ -208,7 +208,7 @@ proptest! {
     }
 
     #[test]
-    fn damaged_bytes_are_refused_or_read_and_never_more(
+    fn decoders_refuse_or_read_damaged_bytes_without_panic(
         values in prop::collection::vec(finite(), 0..300),
         id in 0u8..40,
         cut in 0usize..2000,
@@ -259,7 +259,7 @@ proptest! {
     }
 }
 
-/// Fifty thousand draws of a whole batch: the mean of what arrives is what was sent, value by value
+/// Over fifty thousand draws of a batch, the mean decoded value is the encoded one, for each value
 /// and over all.
 #[test]
 fn fixed_point_is_unbiased() {
@@ -284,9 +284,9 @@ fn fixed_point_is_unbiased() {
     }
 }
 
-/// Without the residual the same values are left out for ever; with it they arrive.
+/// Without residuals, top-k would leave out the same values for ever. With them, all arrive.
 #[test]
-fn feedback_brings_small_values_through() {
+fn feedback_sends_small_values_in_the_end() {
     let values = [1.0, 0.01, -0.01, 0.02];
     let mut encoder = ValueEncoder::new(codec("topk=25%"), 4, 1, 1);
     let mut bytes = Vec::new();
@@ -297,7 +297,7 @@ fn feedback_brings_small_values_through() {
         total.iter_mut().zip(sent).for_each(|(total, sent)| *total += f64::from(sent));
     }
     for (total, value) in total.iter().zip(values) {
-        // At most about what the largest gathers in the few rounds that the others take.
+        // The error is about what the largest value gathers while the others are sent.
         assert!((total - 1000.0 * f64::from(value)).abs() <= 3.0, "{value} arrives as {total} in a thousand");
     }
     assert_eq!(encoder.residuals().map(RowResiduals::dropped), Some(codec::Dropped::default()));
