@@ -1,39 +1,40 @@
-//! What the allocator answers to workers.
+//! The allocator's answers to requests for leases and to commits.
 
 use std::fmt;
 use types::{Source, Span};
 
-/// What a worker that asked for leases is told.
+/// The answer to a worker that asks for leases.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GrantReply {
-    /// These are its own now, in this order.
+    /// The worker holds these leases now, and works on them in this order.
     Leases {
-        /// At least one.
+        /// The numbers of the leases; at least one.
         leases: Vec<u64>,
-        /// Minibatches to put into each clock from now on.
+        /// The number of minibatches to put into each clock from now on.
         share: u32,
     },
-    /// It holds as many as it may. It commits some first.
+    /// The worker holds as many leases as it may, and must commit some first.
     Full,
-    /// Nothing is left to be granted, but what is held may come back. It asks again.
+    /// No lease is left to grant, but held ones may be given back. The worker asks again later.
     Wait {
-        /// Who has held a lease for longest: another worker, unless only its own are left.
+        /// The worker that has held a lease for longest. It is the asking worker only if no other
+        /// holds any.
         holder: Source,
-        /// For how long.
+        /// How long it has held that lease.
         held_for: Span,
     },
     /// Every lease is committed.
     Over,
 }
 
-/// What became of a commit, lease by lease.
+/// The outcome of a commit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CommitReceipt {
-    /// Leases that this made done.
+    /// The number of leases that this commit made done.
     pub fresh: u64,
-    /// Leases that were done before: said again, and acknowledged again.
+    /// The number of leases that were done before.
     pub repeated: u64,
-    /// Leases that are not the worker's to commit.
+    /// The leases that the worker may not commit.
     pub refused: Vec<CommitRefusal>,
 }
 
@@ -42,19 +43,19 @@ pub struct CommitReceipt {
 pub enum CommitRefusal {
     /// Another worker holds it now.
     HeldByAnother {
-        /// Its number.
+        /// The number of the lease.
         lease: u64,
-        /// That worker.
+        /// The worker that holds it.
         holder: Source,
     },
-    /// Nobody holds it: it was taken back, or never granted.
+    /// No worker holds it: it was taken back, or never granted.
     NotGranted {
-        /// Its number.
+        /// The number of the lease.
         lease: u64,
     },
     /// The run has no such lease.
     Unknown {
-        /// As said.
+        /// The number as received.
         lease: u64,
     },
 }
@@ -65,14 +66,17 @@ impl fmt::Display for CommitRefusal {
             Self::HeldByAnother { lease, holder } => {
                 write!(
                     f,
-                    "lease {lease} is held by source {} now; what this worker did of it does not count twice",
+                    "lease {lease} is held by source {} now: work on it by another worker does not count twice",
                     holder.0
                 )
             }
             Self::NotGranted { lease } => {
-                write!(f, "lease {lease} is nobody's: it was taken back, or never granted; it will be granted again")
+                write!(
+                    f,
+                    "lease {lease} is held by no worker: it was taken back or never granted, and will be granted again"
+                )
             }
-            Self::Unknown { lease } => write!(f, "there is no lease {lease} in this run"),
+            Self::Unknown { lease } => write!(f, "this run has no lease {lease}"),
         }
     }
 }

@@ -1,5 +1,5 @@
-//! What is committed: now, and as of a clock, which is what checkpoints and shards that forget have
-//! to know.
+//! Committed leases: now, and before a given clock. Checkpoints need the latter, and so do shards
+//! that forget applied parts.
 
 use super::{CLOCK_RUNS, FinishedLeases, LeaseAllocator, OrderIndex};
 use std::ops::Range;
@@ -12,37 +12,37 @@ impl LeaseAllocator {
         self.all_but_open(std::iter::empty())
     }
 
-    /// The leases that were committed in clocks before `clock`: everything pushed of these is in a
-    /// copy of a shard that was taken when its frontier reached `clock`, so a checkpoint may call
-    /// them done. None if clocks so early are no longer told apart.
+    /// The leases that were committed in clocks before `clock`, which a checkpoint at `clock` may
+    /// call done. A shard is copied when its frontier reaches `clock`, so the copy holds everything
+    /// pushed for them. Returns `None` if earlier clocks are [settled](Self::settle).
     #[must_use]
     pub fn committed_before(&self, clock: Clock) -> Option<FinishedLeases> {
-        (clock >= self.told_apart_from).then(|| self.all_but_open(self.committed_since(clock)))
+        (clock >= self.settled).then(|| self.all_but_open(self.committed_since(clock)))
     }
 
-    /// Every lease whose place is below is committed.
+    /// The first place whose lease is not committed.
     #[must_use]
     pub fn through(&self) -> OrderIndex {
         let open = [self.held.first(), self.returned.first(), Some(self.next)];
         OrderIndex(open.into_iter().flatten().min().unwrap_or(self.next))
     }
 
-    /// Every lease whose place is below was committed in a clock before `clock`. A shard whose
-    /// frontier is at `clock` may forget its entries of these, and not of others that are
-    /// committed: a checkpoint at a clock in between would name those as not done, and a run
-    /// resumed from it would apply them again.
+    /// The first place whose lease was not committed in a clock before `clock`. A shard with its
+    /// frontier at `clock` may forget the applied parts of all leases below. It must keep those of
+    /// leases committed later: a checkpoint at a clock in between calls them not done, and a run
+    /// resumed from it runs them again. Returns `None` if earlier clocks are
+    /// [settled](Self::settle).
     #[must_use]
     pub fn through_before(&self, clock: Clock) -> Option<OrderIndex> {
         let later = self.committed_since(clock).next().map_or(self.next, |places| places.start);
-        (clock >= self.told_apart_from).then(|| self.through().min(OrderIndex(later)))
+        (clock >= self.settled).then(|| self.through().min(OrderIndex(later)))
     }
 
-    /// Nobody will ask which leases were committed before a clock that is earlier than `clock`:
-    /// what was told apart for them is forgotten, and the allocator is a few kilobytes again. The
-    /// frontier, where no checkpoint of an earlier clock is under way.
+    /// Forgets in which clocks before `clock` leases were committed, to save memory. The caller
+    /// passes the frontier, or the clock of a checkpoint under way if that is earlier.
     pub fn settle(&mut self, clock: Clock) {
-        if clock > self.told_apart_from {
-            self.told_apart_from = clock;
+        if clock > self.settled {
+            self.settled = clock;
             self.recent.drain_unless(|committed| *committed >= clock);
         }
     }
@@ -58,7 +58,7 @@ impl LeaseAllocator {
         FinishedLeases::all_but(self.terms.order(), self.next, open)
     }
 
-    /// Puts the earlier half of the clocks together when too many are told apart.
+    /// Settles the earlier half of the clocks when there are more than [`CLOCK_RUNS`] runs.
     pub(super) fn bound_recent(&mut self) {
         if self.recent.runs() > CLOCK_RUNS {
             let mut clocks: Vec<Clock> = self.recent.iter().map(|(_, clock)| clock).collect();

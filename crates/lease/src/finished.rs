@@ -1,11 +1,11 @@
-//! Which leases are done, in a form that stays small however many there are.
+//! The set of finished leases, in a compact form.
 
 use super::{LeaseOrder, OrderIndex};
 use std::ops::Range;
 use wire::{Field, Reader, WireError};
 
-/// The leases that are done: all below a mark in the order of granting, and some beyond it. What a
-/// [resumed](super::LeaseAllocator::resume) run begins with.
+/// The leases that are done: all below a mark in the order of granting, and some beyond it. A
+/// [resumed](super::LeaseAllocator::resume) run starts from it.
 ///
 /// ```
 /// use lease::{FinishedLeases, LeaseOrder, OrderIndex};
@@ -17,18 +17,18 @@ use wire::{Field, Reader, WireError};
 pub struct FinishedLeases {
     order: LeaseOrder,
     through: u64,
-    /// In rising order, with gaps between them and before the first.
+    /// Runs of places in rising order, with gaps between them and before the first.
     beyond: Vec<Range<u64>>,
 }
 
 impl FinishedLeases {
-    /// Nothing yet.
+    /// No finished leases.
     #[must_use]
     pub fn none(order: LeaseOrder) -> Self {
         Self { order, through: 0, beyond: Vec::new() }
     }
 
-    /// Everything below `end` but what is `open`, in rising order.
+    /// All places below `end` except `open`, which is in rising order.
     pub(super) fn all_but(order: LeaseOrder, end: u64, open: impl IntoIterator<Item = Range<u64>>) -> Self {
         let mut done = Self::none(order);
         let mut from = 0;
@@ -44,13 +44,13 @@ impl FinishedLeases {
         done
     }
 
-    /// Which lease stands at which place.
+    /// The order of granting.
     #[must_use]
     pub fn order(&self) -> LeaseOrder {
         self.order
     }
 
-    /// Every lease whose place is below is done.
+    /// The first place whose lease is not done.
     #[must_use]
     pub fn through(&self) -> OrderIndex {
         OrderIndex(self.through)
@@ -70,18 +70,18 @@ impl FinishedLeases {
         place < self.through || self.beyond.get(at).is_some_and(|run| run.contains(&place))
     }
 
-    /// How many leases are done.
+    /// The number of finished leases.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.through + self.beyond.iter().map(|run| run.end - run.start).sum::<u64>()
     }
 
-    /// The first place from which on nothing is done.
+    /// The place after the last finished one.
     pub(super) fn end(&self) -> u64 {
         self.beyond.last().map_or(self.through, |run| run.end)
     }
 
-    /// What is not done below the end.
+    /// The places below the [end](Self::end) that are not done.
     pub(super) fn gaps(&self) -> impl Iterator<Item = Range<u64>> + '_ {
         let starts = std::iter::once(self.through).chain(self.beyond.iter().map(|run| run.end));
         starts.zip(&self.beyond).map(|(start, run)| start..run.start)
@@ -112,7 +112,7 @@ impl Field for FinishedLeases {
         let mut from = through;
         for (start, end) in &runs {
             if *start <= from || end <= start {
-                return Err(WireError::Malformed("leases that are done out of order"));
+                return Err(WireError::Malformed("finished leases out of order"));
             }
             from = *end;
         }
@@ -134,8 +134,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_open_leaves_the_rest_done() {
-        // (end, open, through, beyond), runs from a place to before another
+    fn finished_leases_are_all_but_the_open_ones() {
+        // (end, open, through, beyond); a run is (first place, place after the last)
         let cases: [(u64, &[Run], u64, &[Run]); 6] = [
             (0, &[], 0, &[]),
             (9, &[], 9, &[]),
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shuffled_lease_is_done_where_it_stands() {
+    fn finished_leases_follow_a_shuffled_order() {
         let order = LeaseOrder { ranges: 100, shuffle: Some(9) };
         let done = done(order, 60, &[(20, 30)]);
         let places = (0..100).map(|place| (place, order.lease(OrderIndex(place))));
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_read_back_and_others_refused() {
+    fn finished_leases_round_trip_and_damaged_bytes_are_refused() {
         let done = done(LeaseOrder { ranges: 100, shuffle: Some(9) }, 60, &[(20, 30), (40, 41)]);
         let mut bytes = Vec::new();
         done.put(&mut bytes);

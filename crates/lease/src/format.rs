@@ -1,5 +1,6 @@
-//! The allocator as bytes, for the registry that a standby coordinator reads. What is read may be
-//! anything, and never panics; it costs no more memory than it has bytes.
+//! Serialised form of the allocator, for the registry, from which a standby coordinator reads it.
+//!
+//! Reading accepts any bytes without panic, and allocates in proportion to their number.
 
 use super::pace::{self, Pace};
 use super::spans::Spans;
@@ -8,16 +9,16 @@ use std::ops::Range;
 use types::{Clock, Source, Time};
 use wire::{Field, Reader, WireError};
 
-/// Of this form of the bytes.
+/// The version of this format.
 const VERSION: u8 = 1;
 
-const OVERLAP: WireError = WireError::Malformed("a lease that is in two places at once");
+const OVERLAP: WireError = WireError::Malformed("a lease listed twice or out of order");
 
-/// Places from the first to before the second.
+/// A run of places: the first, and the one after the last.
 type Run = (u64, u64);
 
 impl LeaseAllocator {
-    /// Appends it to `out`.
+    /// Appends the allocator to `out`.
     ///
     /// ```
     /// use lease::{LeaseAllocator, GrantTerms};
@@ -27,7 +28,7 @@ impl LeaseAllocator {
     /// allocator.grant(Time(0), Source(1), 10);
     /// let mut bytes = Vec::new();
     /// allocator.put(&mut bytes);
-    /// let again = LeaseAllocator::get(&mut wire::Reader(&bytes), Time(0)).expect("what was written");
+    /// let again = LeaseAllocator::get(&mut wire::Reader(&bytes), Time(0)).expect("valid bytes");
     /// assert_eq!(again, allocator);
     /// # Ok::<(), lease::GrantTermsError>(())
     /// ```
@@ -35,7 +36,7 @@ impl LeaseAllocator {
         VERSION.put(out);
         self.terms.put(out);
         self.next.put(out);
-        self.told_apart_from.put(out);
+        self.settled.put(out);
         let workers = self.workers.iter().map(|(source, worker)| (*source, worker.pace.clone()));
         workers.collect::<Vec<_>>().put(out);
         self.returned.iter().map(|(places, ())| (places.start, places.end)).collect::<Vec<Run>>().put(out);
@@ -43,23 +44,23 @@ impl LeaseAllocator {
         put_runs(&self.recent, |clock| clock, out);
     }
 
-    /// Reads what [`put`](Self::put) has written. Leases that are held count as held since `now`:
-    /// the time that they were granted at was another process's.
+    /// Reads an allocator that [`put`](Self::put) has written. Held leases count as held since
+    /// `now`, because times of another process mean nothing here.
     pub fn get(input: &mut Reader<'_>, now: Time) -> Result<Self, WireError> {
         if u8::get(input)? != VERSION {
-            return Err(WireError::Malformed("leases in a form of another release"));
+            return Err(WireError::Malformed("leases in the format of another release"));
         }
         let terms = GrantTerms::get(input)?;
-        let unfit = |_| WireError::Malformed("terms that no leases can have");
+        let unfit = |_| WireError::Malformed("lease terms that are not valid");
         let mut allocator = Self::new(terms).map_err(unfit)?;
         allocator.next = u64::get(input)?;
         if allocator.next > allocator.leases {
-            return Err(WireError::Malformed("more leases granted than there are"));
+            return Err(WireError::Malformed("more granted leases than the run has"));
         }
-        allocator.told_apart_from = Clock::get(input)?;
+        allocator.settled = Clock::get(input)?;
         for (source, pace) in Vec::<(Source, Pace)>::get(input)? {
             if pace.share == 0 || pace.share > pace::most(terms.per_clock) {
-                return Err(WireError::Malformed("a share beyond its bounds"));
+                return Err(WireError::Malformed("a worker's share out of bounds"));
             }
             allocator.workers.insert(source, Worker { held: 0, pace });
         }
@@ -68,28 +69,30 @@ impl LeaseAllocator {
         fill(&mut allocator.returned, returned, next, |_, ()| Ok(()))?;
         let workers = &mut allocator.workers;
         let holder = |places: &Range<u64>, source: Source| {
-            let worker = workers.get_mut(&source).ok_or(WireError::Malformed("a lease held by nobody in the run"))?;
+            let worker = workers
+                .get_mut(&source)
+                .ok_or(WireError::Malformed("a lease held by a source that is not in the run"))?;
             worker.held = worker.held.saturating_add(places.end - places.start);
             match worker.held <= HELD_LEASES {
                 true => Ok(Holding { source, since: now }),
-                false => Err(WireError::Malformed("more leases in one hand than may be")),
+                false => Err(WireError::Malformed("a worker with more leases than it may hold")),
             }
         };
         fill(&mut allocator.held, Vec::get(input)?, next, holder)?;
-        let from = allocator.told_apart_from;
+        let from = allocator.settled;
         let committed = |_: &Range<u64>, clock: Clock| match (from..Clock(u64::MAX)).contains(&clock) {
             true => Ok(clock),
-            false => Err(WireError::Malformed("a lease committed in a clock that is not told apart")),
+            false => Err(WireError::Malformed("a commit clock that is settled or too large")),
         };
         fill(&mut allocator.recent, Vec::get(input)?, next, committed)?;
         if allocator.recent.runs() > CLOCK_RUNS {
-            return Err(WireError::Malformed("more clocks told apart than may be"));
+            return Err(WireError::Malformed("more runs of commit clocks than allowed"));
         }
         allocator.check_apart()?;
         Ok(allocator)
     }
 
-    /// No place is held, to be granted and done, or two of those.
+    /// Checks that each place is in at most one of `recent`, `returned` and `held`.
     fn check_apart(&self) -> Result<(), WireError> {
         let returned = self.returned.iter().map(|(places, ())| places);
         let held = self.held.iter().map(|(places, _)| places);
@@ -104,8 +107,8 @@ fn put_runs<T: Copy + Eq, F: Field>(spans: &Spans<T>, field: impl Fn(T) -> F, ou
     spans.iter().map(|(places, value)| ((places.start, places.end), field(value))).collect::<Vec<_>>().put(out);
 }
 
-/// Takes runs in rising order below `end`, each with a value that `value` makes of what was
-/// written.
+/// Fills `spans` with runs in rising order below `end`. `value` makes the value of each run from
+/// the field that was read.
 fn fill<T: Copy + Eq, F>(
     spans: &mut Spans<T>,
     runs: impl IntoIterator<Item = (Run, F)>,
@@ -148,20 +151,20 @@ impl Field for Pace {
         (self.examples, self.seconds).put(out);
         self.clock.put(out);
         self.share.put(out);
-        self.lean.cast_unsigned().put(out);
+        self.trend.cast_unsigned().put(out);
     }
 
     fn get(input: &mut Reader<'_>) -> Result<Self, WireError> {
         let (examples, seconds): (f64, f64) = Field::get(input)?;
         if !(examples.is_finite() && examples >= 0.0 && seconds.is_finite() && seconds >= 0.0) {
-            return Err(WireError::Malformed("a speed that is no number"));
+            return Err(WireError::Malformed("a speed that is not a finite number"));
         }
         let (clock, share) = Field::get(input)?;
-        let lean = u8::get(input)?.cast_signed();
-        if lean.unsigned_abs() >= pace::COMMITS_BEFORE_A_CHANGE {
-            return Err(WireError::Malformed("a share that leans too far"));
+        let trend = u8::get(input)?.cast_signed();
+        if trend.unsigned_abs() >= pace::COMMITS_BEFORE_A_CHANGE {
+            return Err(WireError::Malformed("a share's trend out of bounds"));
         }
-        Ok(Self { examples, seconds, clock, share, lean })
+        Ok(Self { examples, seconds, clock, share, trend })
     }
 }
 

@@ -1,20 +1,20 @@
-//! Data leases: the allocator by which the coordinator grants ranges of the input to workers, and
-//! its record of which are done.
+//! Data leases: the allocator with which the coordinator grants ranges of the input to workers, and
+//! its record of the leases that are done.
+//! The input is cut into ranges. A lease is one range in one epoch; its number is `epoch × ranges +
+//! index`. The coordinator grants leases to a worker. The worker learns from them and commits them
+//! with the clock that it ended.
 //!
-//! The input is cut into ranges. A lease is one range in one epoch, number
-//! `epoch × ranges + index`: a worker is granted some, learns from them and commits them with the
-//! clock that it ended. Every lease is committed exactly once. Those of a worker that is gone are
-//! granted again, under the same numbers, before any that is new. Memory follows what is open,
-//! never what is done: below the first lease that was never granted, whatever is neither held nor
-//! given back is done.
-//!
-//! **Epochs** follow each other without a pause: the leases of an epoch are granted once all of the
-//! one before are granted, so that nobody idles while the slowest end it. They overlap by no more
-//! leases than workers hold, which is bounded ([`HELD_LEASES`]). A worker for whom nothing is left
-//! waits while others hold leases, which may yet come back, and is told when the run is over.
-//!
-//! **Shares** follow measured speed: with each grant a worker hears how many minibatches to put
-//! into a clock ([`WorkReport`]).
+//! - **Every lease is committed exactly once.**
+//! - **Leases of a lost worker are granted again**, under the same numbers, before any new lease.
+//! - **Memory follows the open leases**, not the finished ones. Below the first lease that was
+//!   never granted, every lease that is neither held nor given back is done.
+//! **Epochs** follow each other without a pause. The allocator grants leases of an epoch once all
+//! of the epoch before are granted, so no worker idles while the slowest finish. Epochs overlap by
+//! at most the leases that workers hold, which is bounded ([`HELD_LEASES`]). A worker that finds no
+//! lease left waits while other workers hold some, because these may be given back. It is told when
+//! the run is over.
+//! **Shares** follow measured speed ([`WorkReport`]): each grant tells the worker how many
+//! minibatches to put into a clock.
 
 mod answer;
 mod committed;
@@ -40,11 +40,11 @@ use spans::Spans;
 use std::collections::BTreeMap;
 use types::{Clock, Source, Time};
 
-/// Leases that one worker may hold. It commits some before it is granted more.
+/// The largest number of leases that one worker holds. It must commit some before it gets more.
 pub const HELD_LEASES: u64 = 1024;
 
-/// Runs of leases whose clocks are told apart. When there are more, the earliest clocks are put
-/// together, and which of those a lease was committed in is no longer known.
+/// The largest number of runs of leases for which the allocator knows the clock of their commit.
+/// When there are more, it settles the earlier clocks ([`LeaseAllocator::settle`]).
 pub const CLOCK_RUNS: usize = 1 << 14;
 
 /// A lease of one of the data sets of a run.
@@ -56,34 +56,36 @@ pub const CLOCK_RUNS: usize = 1 << 14;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeaseId {
-    /// The number of the data set, as the coordinator has given it.
+    /// The number of the data set, given by the coordinator.
     pub set: u32,
     /// The number of the lease.
     pub number: u64,
 }
 
-/// Who has a lease, since when.
+/// The worker that holds a lease, and since when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Holding {
     source: Source,
     since: Time,
 }
 
-/// One worker.
+/// What the allocator knows of one worker.
 #[derive(Clone, Debug, PartialEq)]
 struct Worker {
+    /// The number of leases that it holds.
     held: u64,
     pace: Pace,
 }
 
-/// Which lease is whose, and which are done.
+/// Records which worker holds each lease, and which leases are done.
 ///
 /// ```
 /// use lease::{GrantReply, LeaseAllocator, GrantTerms, WorkReport};
 /// use types::{Clock, Source, Span, Time};
 ///
 /// let mut allocator = LeaseAllocator::new(GrantTerms { ranges: 2, epochs: 1, shuffle: None, per_clock: 8 })?;
-/// let (one, two) = (Source(1), Source(2));
+/// let one = Source(1);
+/// let two = Source(2);
 /// assert_eq!(allocator.grant(Time(0), one, 1), GrantReply::Leases { leases: vec![0], share: 8 });
 /// assert_eq!(allocator.grant(Time(0), two, 1), GrantReply::Leases { leases: vec![1], share: 8 });
 /// allocator.expel(one);
@@ -91,7 +93,7 @@ struct Worker {
 /// assert_eq!(allocator.commit(two, &[1], Clock(0), work).fresh, 1);
 /// assert_eq!(allocator.grant(Time(0), two, 1), GrantReply::Leases { leases: vec![0], share: 8 });
 /// assert_eq!(allocator.commit(one, &[0], Clock(0), work).refused[0].to_string(),
-///     "lease 0 is held by source 2 now; what this worker did of it does not count twice");
+///     "lease 0 is held by source 2 now: work on it by another worker does not count twice");
 /// assert_eq!(allocator.commit(two, &[0], Clock(1), work).fresh, 1);
 /// assert!(allocator.is_over());
 /// # Ok::<(), lease::GrantTermsError>(())
@@ -99,23 +101,22 @@ struct Worker {
 #[derive(Clone, Debug, PartialEq)]
 pub struct LeaseAllocator {
     terms: GrantTerms,
-    /// Leases of the run.
+    /// The number of leases in the run.
     leases: u64,
-    /// The first place that was never granted. Below it, what is neither held nor given back is
-    /// done.
+    /// The first place that was never granted. Below it, every place that is neither held nor
+    /// returned is done.
     next: u64,
-    /// Places to be granted again.
+    /// Places that were given back, to be granted again.
     returned: Spans<()>,
     held: Spans<Holding>,
-    /// Places that are done, by the clock they were committed in, unless that is before
-    /// `told_apart_from`.
+    /// Done places by the clock of their commit, for clocks from `settled` on.
     recent: Spans<Clock>,
-    told_apart_from: Clock,
+    settled: Clock,
     workers: BTreeMap<Source, Worker>,
 }
 
 impl LeaseAllocator {
-    /// Of a run in which nothing is done yet.
+    /// The allocator of a run in which nothing is done yet.
     pub fn new(terms: GrantTerms) -> Result<Self, GrantTermsError> {
         Ok(Self {
             leases: terms.leases()?,
@@ -124,13 +125,13 @@ impl LeaseAllocator {
             returned: Spans::new(),
             held: Spans::new(),
             recent: Spans::new(),
-            told_apart_from: Clock(0),
+            settled: Clock(0),
             workers: BTreeMap::new(),
         })
     }
 
-    /// Of a run that goes on where another stopped: what that had not done comes first, whoever
-    /// held it. There may be other workers, and more epochs.
+    /// The allocator of a run that resumes another. It grants the leases that the other run had not
+    /// finished first. The workers may be others, and there may be more epochs.
     ///
     /// ```
     /// use lease::{GrantReply, LeaseAllocator, GrantTerms, WorkReport};
@@ -157,18 +158,17 @@ impl LeaseAllocator {
         Ok(allocator)
     }
 
-    /// What is leased, and how.
+    /// The number of ranges and epochs, the order, and the share of an average worker.
     #[must_use]
     pub fn terms(&self) -> GrantTerms {
         self.terms
     }
 
-    /// Gives a worker that is in the run up to `wanted` leases, at least one where there is one:
-    /// first those that came back, then new ones. Towards the end nobody gets more than its part of
-    /// what is left.
-    ///
-    /// A worker that was [expelled](Self::expel) must not ask: nobody would take back what it is
-    /// given.
+    /// Grants a worker up to `wanted` leases, and at least one if any is left: first those that
+    /// were given back, then new ones. Towards the end, a worker gets at most its share of the
+    /// leases that are left.
+    /// The caller must not call this for a worker that was [expelled](Self::expel): nothing would
+    /// give its leases back.
     pub fn grant(&mut self, now: Time, source: Source, wanted: u64) -> GrantReply {
         let per_clock = self.terms.per_clock;
         self.workers.entry(source).or_insert_with(|| Worker { held: 0, pace: Pace::new(per_clock) });
@@ -179,7 +179,7 @@ impl LeaseAllocator {
             return self.left_as_it_is(now, source);
         }
         let share = worker.pace.share;
-        // The share is at most all of them, so neither is its part.
+        // `share` is at most `all_shares`, so `part` is at most `left` and fits u64.
         let part = (u128::from(left) * u128::from(share)).div_ceil(u128::from(all_shares)) as u64;
         let room = HELD_LEASES.saturating_sub(worker.held);
         let mut open = wanted.clamp(1, part.max(1)).min(room);
@@ -205,8 +205,8 @@ impl LeaseAllocator {
         GrantReply::Leases { leases, share }
     }
 
-    /// What there is to say to a worker that asks where nothing is granted any more: that others
-    /// hold leases, or that it is over.
+    /// The answer to a worker when no lease is left to grant: wait for the leases that are held, or
+    /// the run is over.
     pub fn left_as_it_is(&self, now: Time, source: Source) -> GrantReply {
         let oldest =
             self.held.iter().map(|(_, holding)| holding).min_by_key(|held| (held.source == source, held.since));
@@ -216,12 +216,12 @@ impl LeaseAllocator {
         })
     }
 
-    /// A worker has done these leases, the last of it in `clock`, and everything that it pushed of
-    /// them is acknowledged. `work` is what it did since it last said so, of these leases or of
-    /// others that are still open; without leases, that alone is taken down.
+    /// Commits leases that a worker has finished. `clock` is the clock in which it finished the
+    /// last of them; everything that it pushed for them is acknowledged. `work` is what it did
+    /// since its last report, for these or other leases. Without leases, only `work` is counted.
     pub fn commit(&mut self, source: Source, leases: &[u64], clock: Clock, work: WorkReport) -> CommitReceipt {
         let mut receipt = CommitReceipt::default();
-        // So that another clock follows it.
+        // Leaves room for a next clock.
         let clock = clock.min(Clock(u64::MAX - 1));
         let order = self.terms.order();
         for &lease in leases {
@@ -233,7 +233,7 @@ impl LeaseAllocator {
             match self.held.get(place) {
                 Some(holding) if holding.source == source => {
                     self.held.take(place);
-                    if clock >= self.told_apart_from {
+                    if clock >= self.settled {
                         self.recent.insert(place..place + 1, clock);
                     }
                     receipt.fresh += 1;
@@ -250,7 +250,7 @@ impl LeaseAllocator {
         self.bound_recent();
         if let Some(worker) = self.workers.get_mut(&source) {
             worker.held -= receipt.fresh;
-            // What is said again was counted before.
+            // A repeated report was counted before.
             if receipt.fresh > 0 || worker.pace.clock.is_none_or(|last| clock > last) {
                 worker.pace.observe(clock, work);
                 self.fit_share(source);
@@ -259,8 +259,8 @@ impl LeaseAllocator {
         receipt
     }
 
-    /// A worker is gone, or leaves: what it holds is granted again, under the same numbers, before
-    /// anything new. How many leases those are.
+    /// Removes a worker that is lost or leaves. Its leases will be granted again, under the same
+    /// numbers, before any new one. Returns how many these are.
     pub fn expel(&mut self, source: Source) -> u64 {
         let back = self.held.drain_unless(|holding| holding.source != source);
         let count = back.iter().map(|places| places.end - places.start).sum();
@@ -275,14 +275,14 @@ impl LeaseAllocator {
         self.next == self.leases && self.held.is_empty() && self.returned.is_empty()
     }
 
-    /// Minibatches that a worker is to put into a clock.
+    /// The number of minibatches that a worker puts into a clock.
     #[must_use]
     pub fn share(&self, source: Source) -> u32 {
         self.workers.get(&source).map_or(self.terms.per_clock, |worker| worker.pace.share)
     }
 
-    /// The leases that a worker holds, in the order of granting: what to tell one that may have
-    /// missed an answer, or it would hold leases for ever that it does not know of.
+    /// The leases that a worker holds, in the order of granting. The coordinator sends them to a
+    /// worker that may have missed an answer, which would otherwise hold leases without knowing.
     #[must_use]
     pub fn held_by(&self, source: Source) -> Vec<u64> {
         let order = self.terms.order();
@@ -290,12 +290,12 @@ impl LeaseAllocator {
         places.map(|place| order.lease(OrderIndex(place))).collect()
     }
 
-    /// Who holds how many leases.
+    /// The number of leases that each worker holds.
     pub fn holders(&self) -> impl Iterator<Item = (Source, u64)> + '_ {
         self.workers.iter().map(|(source, worker)| (*source, worker.held))
     }
 
-    /// Leases that are neither done nor held.
+    /// The number of leases that are neither done nor held.
     #[must_use]
     pub fn left(&self) -> u64 {
         self.returned.places() + (self.leases - self.next)

@@ -1,28 +1,27 @@
-//! In which order leases are granted: as they are numbered, or in each epoch as a seed says.
-//!
-//! A shuffled order is computed and not stored, forwards and backwards, so that ten million ranges
-//! cost nothing. It is part of what a checkpoint means and never changes.
+//! The order in which leases are granted: by number, or shuffled within each epoch by a seed.
+//! A shuffled order is computed in both directions by a Feistel network and not stored, so ten
+//! million ranges take no memory. Checkpoints depend on it, so it must not change.
 
 use types::mix;
 
-/// Rounds of the mix, each of both halves: enough that neighbours land anywhere.
+/// Rounds of the Feistel network, each over both halves: enough to scatter neighbours.
 const ROUNDS: u64 = 4;
 
-/// Where a lease stands in the order in which leases are granted, all epochs together.
+/// A lease's place in the order of granting, over all epochs.
 ///
 /// ```
 /// use lease::{LeaseOrder, OrderIndex};
 ///
 /// let order = LeaseOrder { ranges: 10, shuffle: Some(7) };
 /// let place = order.place(23);
-/// assert!((20..30).contains(&place.0), "of the third epoch, like its lease");
+/// assert!((20..30).contains(&place.0), "in the third epoch, like its lease");
 /// assert_eq!(order.lease(place), 23);
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OrderIndex(pub u64);
 
-/// Which lease stands at which place. Lease `epoch × ranges + index` is range `index` of the input
-/// in that epoch.
+/// Maps leases to places in the order of granting, and back. Lease `epoch × ranges + index` is
+/// range `index` of the input in that epoch.
 ///
 /// ```
 /// use lease::{LeaseOrder, OrderIndex};
@@ -37,9 +36,9 @@ pub struct OrderIndex(pub u64);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseOrder {
-    /// Ranges that the input is cut into.
+    /// The number of ranges of the input.
     pub ranges: u64,
-    /// The seed of the order, where it is not the leases' own.
+    /// The seed of the shuffle; `None` grants leases in order of their numbers.
     pub shuffle: Option<u64>,
 }
 
@@ -50,19 +49,19 @@ impl LeaseOrder {
         self.within_epoch(place.0, |shuffle, index| shuffle.forwards(index))
     }
 
-    /// Where `lease` stands.
+    /// The place of `lease`.
     #[must_use]
     pub fn place(self, lease: u64) -> OrderIndex {
         OrderIndex(self.within_epoch(lease, |shuffle, index| shuffle.backwards(index)))
     }
 
-    /// The pass over the input that `lease` is of, from 0.
+    /// The epoch of `lease`, from 0.
     #[must_use]
     pub fn epoch(self, lease: u64) -> u64 {
         lease.checked_div(self.ranges).unwrap_or(0)
     }
 
-    /// The range of the input that `lease` is, from 0.
+    /// The range of the input that `lease` covers, from 0.
     #[must_use]
     pub fn range(self, lease: u64) -> u64 {
         lease.checked_rem(self.ranges).unwrap_or(0)
@@ -75,9 +74,9 @@ impl LeaseOrder {
     }
 }
 
-/// A permutation of `0..ranges`: a Feistel network over the next power of two. What falls beyond
-/// goes through it again, until it falls inside: less than once, on average, since more than half
-/// of the power is inside.
+/// A permutation of `0..ranges`: a Feistel network over the next power of two, with cycle walking.
+/// A result beyond the range goes through the network again. That is less than once on average,
+/// because more than half of the results are within the range.
 struct EpochOrder {
     ranges: u64,
     key: u64,
@@ -113,12 +112,12 @@ impl EpochOrder {
         index
     }
 
-    /// Changes the low half by the high one; done twice, it is undone.
+    /// Mixes the high half into the low one. It is its own inverse.
     fn mix_low(&self, index: u64, round: u64) -> u64 {
         index ^ (self.bits(index >> self.low_bits, 2 * round) & self.low)
     }
 
-    /// Changes the high half by the low one; done twice, it is undone.
+    /// Mixes the low half into the high one. It is its own inverse.
     fn mix_high(&self, index: u64, round: u64) -> u64 {
         index ^ ((self.bits(index & self.low, 2 * round + 1) & self.high) << self.low_bits)
     }
@@ -134,7 +133,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn every_epoch_has_every_lease_once_in_an_order_of_its_own() {
+    fn order_has_every_lease_once_in_each_epoch() {
         for ranges in (1..40).chain([63, 64, 65, 1000, 1023, 1024, 1025]) {
             for seed in [0, 1, u64::MAX] {
                 let order = LeaseOrder { ranges, shuffle: Some(seed) };
@@ -155,14 +154,14 @@ mod tests {
     }
 
     #[test]
-    fn a_shuffle_leaves_neither_places_nor_neighbours_where_they_were() {
+    fn order_shuffle_scatters_places_and_neighbours() {
         const RANGES: u64 = 10_000;
         let order = LeaseOrder { ranges: RANGES, shuffle: Some(3) };
         let leases: Vec<u64> = (0..RANGES).map(|place| order.lease(OrderIndex(place))).collect();
         let stayed = leases.iter().zip(0..).filter(|(lease, place)| *lease == place).count();
         let neighbours = leases.windows(2).filter(|pair| pair[0].abs_diff(pair[1]) == 1).count();
-        assert!(stayed < 10 && neighbours < 20, "{stayed} stayed and {neighbours} are beside whom they were beside");
-        // Each hundredth of the order has leases of every tenth of the input.
+        assert!(stayed < 10 && neighbours < 20, "{stayed} stayed, and {neighbours} neighbours are still neighbours");
+        // Each hundredth of the order holds leases from every tenth of the input.
         for hundredth in leases.chunks(RANGES as usize / 100) {
             let mut tenths = [0; 10];
             hundredth.iter().for_each(|lease| tenths[(lease * 10 / RANGES) as usize] += 1);
@@ -171,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn the_order_is_the_one_that_checkpoints_were_made_with() {
+    fn order_shuffle_never_changes() {
         let first = |ranges, shuffle, epoch: u64| {
             let order = LeaseOrder { ranges, shuffle: Some(shuffle) };
             (0..8).map(|place| order.range(order.lease(OrderIndex(epoch * ranges + place)))).collect::<Vec<_>>()
@@ -182,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn input_without_ranges_has_no_leases_to_order() {
+    fn order_accepts_input_without_ranges() {
         let order = LeaseOrder { ranges: 0, shuffle: Some(1) };
         assert_eq!(
             (order.lease(OrderIndex(3)), order.place(3), order.epoch(3), order.range(3)),
@@ -192,9 +191,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_place_is_found_again_whatever_the_numbers(ranges in 1u64.., seed in any::<u64>(), number in any::<u64>()) {
+        fn order_maps_places_to_leases_and_back(ranges in 1u64.., seed in any::<u64>(), number in any::<u64>()) {
             let order = LeaseOrder { ranges, shuffle: Some(seed) };
-            // The last epoch may be cut off by the end of the numbers.
+            // Numbers may end within the last epoch.
             let number = if order.epoch(number) == u64::MAX / ranges { number % ranges } else { number };
             let lease = order.lease(OrderIndex(number));
             prop_assert_eq!(order.epoch(lease), order.epoch(number));

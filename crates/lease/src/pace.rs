@@ -1,11 +1,10 @@
-//! How much of the work each worker gets: in proportion to its measured speed, so that all end
-//! their clocks together.
-//!
-//! Speed is examples over the time they took, both added up with the weight of older clocks falling
-//! by half at each. What a worker takes longer for, at the same speed, changes nothing; where each
-//! clock costs it a fixed time besides, shares move towards equal times in steps of one sign. A
-//! share stays as it is while it fits nearly, so that noise moves it little; once it is the nearest
-//! whole number to what a steady speed deserves, it stays for good.
+//! Shares of work in proportion to measured speed, so that all workers end their clocks together.
+//! - Speed is examples divided by the time they took. Both sums are exponentially weighted: the
+//!   weight of older clocks halves at each clock.
+//! - A larger share at the same speed changes nothing. If each clock also costs a fixed time,
+//!   shares move towards equal times without overshooting.
+//! - Hysteresis: a share stays while it nearly fits, so noise moves it little. At a steady speed it
+//!   settles at the nearest whole number.
 
 #[cfg(test)]
 mod tests;
@@ -13,22 +12,21 @@ mod tests;
 use std::cmp::Ordering;
 use types::{Clock, Span};
 
-/// What the weight of earlier clocks is multiplied by at each clock: after four clocks at a new
-/// speed, nine tenths are of that.
+/// The factor on the weight of earlier clocks at each clock. After four clocks at a new speed, it
+/// makes up nine tenths of the sum.
 const KEPT_EACH_CLOCK: f64 = 0.5;
 
-/// A share stays while it is off by less than this part of it…
+/// A share stays while it is off by less than this fraction of itself…
 const TOLERANCE: f64 = 1.0 / 12.0;
-/// … or by less than this much: between two whole numbers it does not go to and fro…
+/// … or by less than this many minibatches, so that it does not alternate between two numbers…
 const TOLERANCE_UNITS: f64 = 0.75;
-/// … unless another whole number was nearer, to the same side, for so many commits running: that is
-/// no noise.
+/// … unless another whole number on the same side fitted better in this many consecutive commits.
 pub(super) const COMMITS_BEFORE_A_CHANGE: u8 = 4;
 
-/// No worker's share is more than this many times that of a worker of average speed.
+/// The largest share, as a multiple of the share of a worker of average speed.
 pub const MOST_OF_AVERAGE: u32 = 16;
 
-/// What a worker did, and how long that took it: without the time in which it waited for others.
+/// What a worker did, and the time it took, without the time it waited for others.
 ///
 /// ```
 /// use lease::WorkReport;
@@ -39,7 +37,7 @@ pub const MOST_OF_AVERAGE: u32 = 16;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkReport {
-    /// Examples learnt from.
+    /// The number of examples.
     pub examples: u64,
     /// Time spent on them.
     pub busy: Span,
@@ -48,21 +46,22 @@ pub struct WorkReport {
 /// One worker's speed and share.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Pace {
-    /// Weighed sums over past clocks.
+    /// The weighted sum of examples over past clocks.
     pub examples: f64,
+    /// The weighted sum of busy seconds over past clocks.
     pub seconds: f64,
-    /// The clock of the last work that was counted, if any was.
+    /// The clock of the last work that was counted.
     pub clock: Option<Clock>,
     /// Minibatches a clock.
     pub share: u32,
-    /// For how many commits running a larger share would have fitted better; below zero, a smaller
-    /// one.
-    pub lean: i8,
+    /// In how many consecutive commits a larger share would have fitted better. Negative for a
+    /// smaller share.
+    pub trend: i8,
 }
 
 impl Pace {
     pub fn new(per_clock: u32) -> Self {
-        Self { examples: 0.0, seconds: 0.0, clock: None, share: per_clock, lean: 0 }
+        Self { examples: 0.0, seconds: 0.0, clock: None, share: per_clock, trend: 0 }
     }
 
     /// Counts work that ended in `clock`. Ignores a report that says nothing about speed.
@@ -71,41 +70,41 @@ impl Pace {
             return;
         }
         let passed = self.clock.map_or(0, |last| clock.0.saturating_sub(last.0));
-        // Far enough back, a clock's weight is nothing.
+        // After this many clocks, the weight is zero.
         let kept = KEPT_EACH_CLOCK.powi(passed.min(1000) as i32);
         self.examples = self.examples * kept + work.examples as f64;
         self.seconds = self.seconds * kept + work.busy.as_secs_f64();
         self.clock = self.clock.max(Some(clock));
     }
 
-    /// Examples a second, once there is a measure.
+    /// Examples a second; `None` before the first measurement.
     pub fn rate(&self) -> Option<f64> {
         (self.seconds > 0.0).then(|| self.examples / self.seconds)
     }
 
-    /// Moves the share to what fits, where it does not fit already.
+    /// Changes the share to the nearest whole number to `wanted`, unless it nearly fits already.
     pub fn fit(&mut self, wanted: f64, most: u32) {
         let nearest = (wanted.round() as u32).clamp(1, most);
-        self.lean = match nearest.cmp(&self.share) {
+        self.trend = match nearest.cmp(&self.share) {
             Ordering::Equal => 0,
-            Ordering::Greater => self.lean.max(0) + 1,
-            Ordering::Less => self.lean.min(0) - 1,
+            Ordering::Greater => self.trend.max(0) + 1,
+            Ordering::Less => self.trend.min(0) - 1,
         };
         let now = f64::from(self.share);
         let off = (wanted - now).abs() >= (now * TOLERANCE).max(TOLERANCE_UNITS);
-        if off || self.lean.unsigned_abs() >= COMMITS_BEFORE_A_CHANGE {
-            (self.share, self.lean) = (nearest, 0);
+        if off || self.trend.unsigned_abs() >= COMMITS_BEFORE_A_CHANGE {
+            (self.share, self.trend) = (nearest, 0);
         }
     }
 }
 
-/// The largest share there is, where a worker of average speed has `per_clock`.
+/// The largest share, if a worker of average speed has `per_clock`.
 pub(super) fn most(per_clock: u32) -> u32 {
     per_clock.saturating_mul(MOST_OF_AVERAGE)
 }
 
-/// What a worker's share is to be, before it is rounded and bounded: in proportion to its speed,
-/// that of average speed being `per_clock`. One that is not measured yet counts as average.
+/// A worker's share before rounding and bounding: in proportion to its speed, with `per_clock` for
+/// average speed. A worker without a measurement gets the average.
 pub(super) fn wanted(per_clock: u32, of: &Pace, all: impl Iterator<Item = f64>) -> f64 {
     let (sum, count) = all.fold((0.0, 0.0), |(sum, count), rate| (sum + rate, count + 1.0));
     of.rate().map_or(f64::from(per_clock), |rate| f64::from(per_clock) * rate * count / sum)

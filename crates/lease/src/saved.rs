@@ -1,18 +1,19 @@
-//! What a checkpoint keeps of a data set: how it was leased, and which leases are done.
+//! The data leases in a checkpoint: the terms of a data set, and its finished leases.
 
 use super::{FinishedLeases, GrantTerms, LeaseAllocator, ResumeError};
 use wire::{Field, LeaseTerms, Reader, WireError};
 
-/// A data set as a checkpoint knows it. Leases that are done are in the rows of every table; the
-/// others run again, and shards skip the parts of them that they hold.
+/// The leases of a data set in a checkpoint. The rows of every table hold all pushes of finished
+/// leases. The others run again, and shards skip the parts of them that they hold already.
 ///
 /// ```
 /// use lease::{FinishedLeases, SavedLeases, LeaseOrder};
 /// use wire::{Field, LeaseTerms, Reader};
 ///
-/// let (epochs, shuffle, per_clock, fingerprint) = (3, None, 8, 7);
-/// let terms = LeaseTerms { ranges: 10, epochs, shuffle, per_clock, fingerprint, input: "a9a".into() };
-/// let kept = SavedLeases::new("train".into(), terms, FinishedLeases::none(LeaseOrder { ranges: 10, shuffle }))?;
+/// let terms =
+///     LeaseTerms { ranges: 10, epochs: 3, shuffle: None, per_clock: 8, fingerprint: 7, input: "a9a".into() };
+/// let none = FinishedLeases::none(LeaseOrder { ranges: 10, shuffle: None });
+/// let kept = SavedLeases::new("train".into(), terms, none)?;
 /// let mut bytes = Vec::new();
 /// kept.put(&mut bytes);
 /// assert_eq!(SavedLeases::get(&mut Reader(&bytes)), Ok(kept));
@@ -26,28 +27,28 @@ pub struct SavedLeases {
 }
 
 impl SavedLeases {
-    /// Of a data set that such leases can be of.
+    /// Checks the terms and finished leases of a data set.
     ///
     /// # Errors
-    /// [`ResumeError`]: they cannot.
+    /// [`ResumeError`]: the terms are not valid, or do not fit the finished leases.
     pub fn new(name: String, terms: LeaseTerms, done: FinishedLeases) -> Result<Self, ResumeError> {
         LeaseAllocator::resume(GrantTerms::of(&terms), &done)?;
         Ok(Self { name, terms, done })
     }
 
-    /// Its name.
+    /// The name of the data set.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// How it was leased.
+    /// The terms of its leases.
     #[must_use]
     pub fn terms(&self) -> &LeaseTerms {
         &self.terms
     }
 
-    /// What is done.
+    /// The finished leases.
     #[must_use]
     pub fn done(&self) -> &FinishedLeases {
         &self.done
@@ -65,6 +66,6 @@ impl Field for SavedLeases {
         let name = Field::get(input)?;
         let terms = Field::get(input)?;
         let kept = Self::new(name, terms, Field::get(input)?);
-        kept.map_err(|_| WireError::Malformed("leases that are done and cannot be"))
+        kept.map_err(|_| WireError::Malformed("finished leases that do not fit their terms"))
     }
 }

@@ -1,10 +1,10 @@
-//! Which places have a value, kept as runs of places that have the same: memory follows the runs,
-//! not the places.
+//! Run-length map from places to values: stores runs of places with equal values, so memory follows
+//! the number of runs, not of places.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Disjoint runs of places, each with a value. Neighbours with equal values are one run.
+/// Disjoint runs of places, each with a value. Adjacent places with equal values are one run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Spans<T>(BTreeMap<u64, (u64, T)>);
 
@@ -17,12 +17,12 @@ impl<T: Copy + Eq> Spans<T> {
         self.0.is_empty()
     }
 
-    /// How many runs there are.
+    /// The number of runs.
     pub fn runs(&self) -> usize {
         self.0.len()
     }
 
-    /// How many places have a value.
+    /// The number of places that have a value.
     pub fn places(&self) -> u64 {
         self.0.iter().map(|(start, (end, _))| end - start).sum()
     }
@@ -32,7 +32,7 @@ impl<T: Copy + Eq> Spans<T> {
         self.0.keys().next().copied()
     }
 
-    /// The runs, first to last.
+    /// The runs, by rising place.
     pub fn iter(&self) -> impl Iterator<Item = (Range<u64>, T)> + '_ {
         self.0.iter().map(|(start, (end, value))| (*start..*end, *value))
     }
@@ -42,7 +42,7 @@ impl<T: Copy + Eq> Spans<T> {
         (place < *end).then_some(*value)
     }
 
-    /// Gives `places`, none of which has a value, this one.
+    /// Sets the value of `places`, none of which may have a value.
     pub fn insert(&mut self, places: Range<u64>, value: T) {
         if places.is_empty() {
             return;
@@ -64,7 +64,7 @@ impl<T: Copy + Eq> Spans<T> {
         self.0.insert(start, (end, value));
     }
 
-    /// Takes the value of one place away.
+    /// Removes and returns the value of one place.
     pub fn take(&mut self, place: u64) -> Option<T> {
         let (&start, &(end, value)) = self.0.range(..=place).next_back().filter(|(_, (end, _))| place < *end)?;
         self.0.remove(&start);
@@ -77,7 +77,7 @@ impl<T: Copy + Eq> Spans<T> {
         Some(value)
     }
 
-    /// Takes the values of the first places away, at most `most` and all of one run.
+    /// Removes and returns the first places, at most `most` and all of one run.
     pub fn take_first(&mut self, most: u64) -> Option<(Range<u64>, T)> {
         let (start, (end, value)) = self.0.pop_first()?;
         let taken_end = end.min(start.saturating_add(most));
@@ -87,7 +87,7 @@ impl<T: Copy + Eq> Spans<T> {
         Some((start..taken_end, value))
     }
 
-    /// Takes away the values that are not to be kept, and says where they were.
+    /// Removes the values for which `keep` is false. Returns their places.
     pub fn drain_unless(&mut self, keep: impl Fn(&T) -> bool) -> Vec<Range<u64>> {
         let gone: Vec<Range<u64>> = self.iter().filter(|(_, value)| !keep(value)).map(|(places, _)| places).collect();
         for places in &gone {
@@ -102,14 +102,14 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// As many runs as neighbours that differ make.
+    /// The least number of runs that can store `places`.
     fn fewest_runs(places: &BTreeMap<u64, u8>) -> usize {
         places.iter().filter(|(place, value)| place.checked_sub(1).and_then(|p| places.get(&p)) != Some(value)).count()
     }
 
     proptest! {
         #[test]
-        fn runs_say_what_single_places_would(steps in prop::collection::vec((0u8..4, 0u64..40, 1u64..6, 0u8..3), 0..60)) {
+        fn spans_agree_with_a_map_of_single_places(steps in prop::collection::vec((0u8..4, 0u64..40, 1u64..6, 0u8..3), 0..60)) {
             let mut spans = Spans::new();
             let mut places = BTreeMap::new();
             for (kind, start, length, value) in steps {

@@ -1,10 +1,10 @@
-//! What is leased, and why it cannot be.
+//! Terms of data leases, and why terms are refused.
 
 use super::LeaseOrder;
 use std::fmt;
 use wire::LeaseTerms;
 
-/// What is leased, and how.
+/// The number of leases of a data set, their order, and the share of an average worker.
 ///
 /// ```
 /// use lease::GrantTerms;
@@ -15,28 +15,29 @@ use wire::LeaseTerms;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GrantTerms {
-    /// Ranges that the input is cut into.
+    /// The number of ranges of the input.
     pub ranges: u64,
-    /// How often each is read.
+    /// The number of passes over the input.
     pub epochs: u32,
-    /// The seed of the order in which an epoch's leases are granted, where that is not their own.
+    /// The seed that shuffles the leases of each epoch; `None` grants them in order of their
+    /// numbers.
     pub shuffle: Option<u64>,
-    /// Minibatches that a worker of average speed puts into a clock. Shares are whole numbers: at
-    /// 8, they follow speed to a sixteenth; at 1, they cannot follow it at all.
+    /// The number of minibatches that a worker of average speed puts into a clock. Shares are whole
+    /// numbers: with 8 they follow speed to a sixteenth, with 1 they cannot follow it.
     pub per_clock: u32,
 }
 
-/// Why there can be no such leases.
+/// Why terms are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GrantTermsError {
-    /// Their numbers do not fit. Cut the input into fewer ranges, or read it less often.
+    /// The number of leases does not fit u64. Cut the input into fewer ranges, or use fewer epochs.
     TooMany {
-        /// As asked for.
+        /// The number of ranges asked for.
         ranges: u64,
-        /// As asked for.
+        /// The number of epochs asked for.
         epochs: u32,
     },
-    /// A clock without work never ends the run.
+    /// `per_clock` is 0, so the run would never end.
     EmptyClocks,
 }
 
@@ -44,9 +45,9 @@ impl fmt::Display for GrantTermsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TooMany { ranges, epochs } => {
-                write!(f, "{ranges} ranges in {epochs} epochs are more leases than can be numbered; cut larger ranges")
+                write!(f, "{ranges} ranges in {epochs} epochs are more leases than fit 64 bits; cut larger ranges")
             }
-            Self::EmptyClocks => write!(f, "a clock of 0 minibatches never ends the run; say at least 1"),
+            Self::EmptyClocks => write!(f, "clocks of 0 minibatches never end the run; use at least 1"),
         }
     }
 }
@@ -54,49 +55,49 @@ impl fmt::Display for GrantTermsError {
 impl std::error::Error for GrantTermsError {}
 
 impl GrantTerms {
-    /// As workers say them.
+    /// The part of a worker's terms that the allocator needs.
     #[must_use]
     pub fn of(terms: &LeaseTerms) -> Self {
         let LeaseTerms { ranges, epochs, shuffle, per_clock, .. } = *terms;
         Self { ranges, epochs, shuffle, per_clock }
     }
 
-    /// How many leases the run has.
+    /// The number of leases in the run.
     pub fn leases(self) -> Result<u64, GrantTermsError> {
         let Self { ranges, epochs, per_clock, .. } = self;
         if per_clock == 0 {
             return Err(GrantTermsError::EmptyClocks);
         }
-        // One number stays free, so that what follows the last can be named.
+        // Leaves u64::MAX free as the number after the last lease.
         let leases = ranges.checked_mul(u64::from(epochs)).filter(|leases| *leases < u64::MAX);
         leases.ok_or(GrantTermsError::TooMany { ranges, epochs })
     }
 
-    /// Which lease stands where in the order of granting.
+    /// The order of granting.
     #[must_use]
     pub fn order(self) -> LeaseOrder {
         LeaseOrder { ranges: self.ranges, shuffle: self.shuffle }
     }
 }
 
-/// Why a run cannot go on where another stopped.
+/// Why a run cannot resume another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResumeError {
-    /// There can be no such leases at all.
+    /// The terms are not valid.
     GrantTerms(GrantTermsError),
-    /// What is done was cut or ordered otherwise, so its numbers mean something else. Use the same
-    /// files, range size and seed.
+    /// The finished leases belong to input that was cut or ordered differently, so their numbers
+    /// mean other ranges. Use the same files, range size and seed.
     OtherInput {
-        /// As it was.
+        /// The order in the run that is resumed.
         was: LeaseOrder,
-        /// As it is to be.
+        /// The order in this run.
         is: LeaseOrder,
     },
-    /// More is done than the run is to have. Ask for at least as many epochs as were begun.
+    /// The resumed run has granted more leases than this run has. Use at least as many epochs.
     Beyond {
-        /// Leases that were granted, from the first.
+        /// The number of leases that were granted.
         begun: u64,
-        /// As many as there are to be.
+        /// The number of leases of this run.
         leases: u64,
     },
 }
@@ -112,12 +113,12 @@ impl fmt::Display for ResumeError {
             Self::OtherInput { was, is } => {
                 let was = order(was);
                 let is = order(is);
-                write!(f, "the run was cut into {was}, and is now cut into {is}; give it the same files and settings")
+                write!(f, "the input was cut into {was}, and is now cut into {is}; use the same files and settings")
             }
             Self::Beyond { begun, leases } => {
                 write!(
                     f,
-                    "the run has begun {begun} leases and is to have {leases}; ask for as many epochs as before, or more"
+                    "the resumed run has begun {begun} leases, but this run has only {leases}; ask for at least as many epochs as before"
                 )
             }
         }

@@ -27,12 +27,12 @@ fn restored(bytes: &[u8]) -> Result<LeaseAllocator, wire::WireError> {
 }
 
 #[test]
-fn a_commit_is_taken_once_and_only_from_who_holds_the_lease() {
+fn commits_count_once_and_only_from_the_holder() {
     let mut allocator = LeaseAllocator::new(terms(10, 1, None)).unwrap();
     assert_eq!(granted(&mut allocator, 1, 3), [0, 1, 2]);
     assert_eq!(granted(&mut allocator, 2, 2), [3, 4]);
     type Case<'a> = (u64, &'a [u64], u64, u64, &'a [CommitRefusal]);
-    // (who, what, fresh, repeated, refused)
+    // (source, leases, fresh, repeated, refused)
     let cases: [Case<'_>; 6] = [
         (1, &[0, 2], 2, 0, &[]),
         (1, &[0, 1, 2], 1, 2, &[]),
@@ -58,12 +58,12 @@ fn a_commit_is_taken_once_and_only_from_who_holds_the_lease() {
     assert_eq!((allocator.through(), allocator.committed().count()), (OrderIndex(4), 4));
     allocator.expel(Source(2));
     let late = allocator.commit(Source(2), &[4], Clock(1), WORK);
-    assert_eq!(late.refused, [CommitRefusal::NotGranted { lease: 4 }], "it was taken back");
-    assert!(allocator.holders().eq([(Source(1), 0)]), "and who was expelled is not known for it");
+    assert_eq!(late.refused, [CommitRefusal::NotGranted { lease: 4 }], "the lease was taken back");
+    assert!(allocator.holders().eq([(Source(1), 0)]), "a late commit does not add the expelled worker again");
 }
 
 #[test]
-fn what_comes_back_is_granted_first_and_under_its_old_numbers() {
+fn grants_start_with_leases_that_were_given_back() {
     for shuffle in [None, Some(3)] {
         let mut allocator = LeaseAllocator::new(terms(20, 1, shuffle)).unwrap();
         let first = granted(&mut allocator, 1, 5);
@@ -78,7 +78,7 @@ fn what_comes_back_is_granted_first_and_under_its_old_numbers() {
 }
 
 #[test]
-fn an_epoch_begins_when_the_one_before_is_granted_and_the_run_ends_when_all_is_committed() {
+fn epochs_start_when_the_last_is_granted_and_the_run_ends_when_all_is_committed() {
     let mut allocator = LeaseAllocator::new(terms(4, 2, None)).unwrap();
     let slow = granted(&mut allocator, 1, 1);
     for expected in [[1, 2], [3, 4], [5, 6]] {
@@ -103,7 +103,7 @@ fn an_epoch_begins_when_the_one_before_is_granted_and_the_run_ends_when_all_is_c
 }
 
 #[test]
-fn nobody_holds_more_than_the_bound_nor_more_than_its_part_of_the_end() {
+fn grants_stay_within_the_bound_and_the_share_of_what_is_left() {
     let mut allocator = LeaseAllocator::new(terms(10_000, 1, None)).unwrap();
     assert_eq!(granted(&mut allocator, 1, u64::MAX).len() as u64, HELD_LEASES);
     assert_eq!(allocator.grant(Time(0), Source(1), 1), GrantReply::Full);
@@ -115,13 +115,10 @@ fn nobody_holds_more_than_the_bound_nor_more_than_its_part_of_the_end() {
 }
 
 #[test]
-fn terms_that_cannot_be_are_refused_in_words() {
+fn terms_that_are_not_valid_are_refused() {
     let words = |terms: GrantTerms| LeaseAllocator::new(terms).unwrap_err().to_string();
     let too_many = words(terms(u64::MAX, 2, None));
-    assert_eq!(
-        too_many,
-        "18446744073709551615 ranges in 2 epochs are more leases than can be numbered; cut larger ranges"
-    );
+    assert_eq!(too_many, "18446744073709551615 ranges in 2 epochs are more leases than fit 64 bits; cut larger ranges");
     assert!(words(GrantTerms { per_clock: 0, ..terms(1, 1, None) }).contains("at least 1"));
     for (ranges, epochs) in [(0, 3), (3, 0)] {
         let mut empty = LeaseAllocator::new(terms(ranges, epochs, Some(1))).unwrap();
@@ -131,7 +128,7 @@ fn terms_that_cannot_be_are_refused_in_words() {
 }
 
 #[test]
-fn a_run_is_resumed_with_the_same_input_and_as_many_epochs_or_more() {
+fn resume_needs_the_same_input_and_at_least_as_many_epochs() {
     let mut allocator = LeaseAllocator::new(terms(10, 2, Some(4))).unwrap();
     let first = granted(&mut allocator, 1, 14);
     allocator.commit(Source(1), &first[..13], Clock(3), WORK);
@@ -141,17 +138,21 @@ fn a_run_is_resumed_with_the_same_input_and_as_many_epochs_or_more() {
         let resumed = resume(terms(10, epochs, Some(4))).unwrap();
         assert_eq!((resumed.committed(), resumed.left()), (done.clone(), 10 * u64::from(epochs) - 13));
     }
-    let was = "the run was cut into 10 ranges shuffled by seed 4";
-    let rest = "give it the same files and settings";
+    let was = "the input was cut into 10 ranges shuffled by seed 4";
+    let rest = "use the same files and settings";
     let cut = |is: &str| Err(format!("{was}, and is now cut into {is}; {rest}"));
     assert_eq!(resume(terms(10, 2, None)), cut("10 ranges in order"));
     assert_eq!(resume(terms(11, 2, Some(4))), cut("11 ranges shuffled by seed 4"));
-    assert!(resume(terms(10, 1, Some(4))).unwrap_err().starts_with("the run has begun 13 leases and is to have 10;"));
+    assert!(
+        resume(terms(10, 1, Some(4)))
+            .unwrap_err()
+            .starts_with("the resumed run has begun 13 leases, but this run has only 10;")
+    );
     assert!(resume(GrantTerms { per_clock: 0, ..allocator.terms() }).unwrap_err().contains("at least 1"));
 }
 
 #[test]
-fn a_checkpoint_counts_what_was_committed_before_its_clock() {
+fn committed_before_counts_commits_of_earlier_clocks() {
     let mut allocator = LeaseAllocator::new(terms(10, 1, None)).unwrap();
     granted(&mut allocator, 1, 6);
     for (lease, clock) in [(0, 3), (1, 5), (2, 4), (4, 3)] {
@@ -169,14 +170,14 @@ fn a_checkpoint_counts_what_was_committed_before_its_clock() {
     assert_eq!(at(&allocator, 5), Some((vec![0, 2, 4], 1)), "a shard keeps what it has of lease 2, behind lease 1");
     assert_eq!(at(&allocator, 6), Some((vec![0, 1, 2, 4], 3)));
     allocator.settle(Clock(5));
-    assert_eq!((at(&allocator, 4), at(&allocator, 5)), (None, Some((vec![0, 2, 4], 1))), "earlier clocks are one");
+    assert_eq!((at(&allocator, 4), at(&allocator, 5)), (None, Some((vec![0, 2, 4], 1))), "earlier clocks are settled");
     allocator.commit(Source(1), &[3], Clock(2), WORK);
-    assert_eq!(at(&allocator, 5), Some((vec![0, 2, 3, 4], 1)), "a late word of an early clock");
+    assert_eq!(at(&allocator, 5), Some((vec![0, 2, 3, 4], 1)), "a late commit of an early clock");
     assert_eq!((allocator.through(), allocator.committed().count()), (OrderIndex(5), 5));
 }
 
 #[test]
-fn bytes_of_a_ledger_that_cannot_be_are_refused() {
+fn allocator_bytes_that_are_inconsistent_are_refused() {
     let mut sound = LeaseAllocator::new(terms(5000, 1, None)).unwrap();
     granted(&mut sound, 1, 6);
     granted(&mut sound, 2, 6);
@@ -188,46 +189,46 @@ fn bytes_of_a_ledger_that_cannot_be_are_refused() {
     let pace = |allocator: &mut LeaseAllocator, change: fn(&mut Pace)| {
         allocator.workers.values_mut().for_each(|w| change(&mut w.pace))
     };
-    // A word of the refusal, and what is wrong.
+    // (text of the refusal, the damage)
     type Case<'a> = (&'a str, &'a dyn Fn(&mut LeaseAllocator));
     let cases: [Case<'_>; 14] = [
         ("terms", &|allocator| allocator.terms.per_clock = 0),
         ("terms", &|allocator| allocator.terms = terms(u64::MAX, 9, None)),
-        ("more leases granted than there are", &|allocator| allocator.next = 5001),
-        ("two places at once", &|allocator| allocator.next = 9),
-        ("two places at once", &|allocator| allocator.returned.insert(5..6, ())),
-        ("two places at once", &|allocator| allocator.recent.insert(4..5, Clock(9))),
-        ("two places at once", &|allocator| allocator.held.insert(0..1, holding(1))),
-        ("nobody in the run", &|allocator| allocator.workers.clear()),
-        ("in one hand", &|allocator| {
+        ("more granted leases than the run has", &|allocator| allocator.next = 5001),
+        ("listed twice", &|allocator| allocator.next = 9),
+        ("listed twice", &|allocator| allocator.returned.insert(5..6, ())),
+        ("listed twice", &|allocator| allocator.recent.insert(4..5, Clock(9))),
+        ("listed twice", &|allocator| allocator.held.insert(0..1, holding(1))),
+        ("not in the run", &|allocator| allocator.workers.clear()),
+        ("more leases than it may hold", &|allocator| {
             allocator.next = 5000;
             allocator.held.insert(20..20 + HELD_LEASES, holding(1));
         }),
-        ("not told apart", &|allocator| allocator.told_apart_from = Clock(5)),
-        ("more clocks told apart", &|allocator| {
+        ("settled or too large", &|allocator| allocator.settled = Clock(5)),
+        ("more runs of commit clocks", &|allocator| {
             allocator.leases = 1 << 20;
             allocator.terms.ranges = allocator.leases;
             allocator.next = allocator.leases;
             (100..101 + CLOCK_RUNS as u64).for_each(|place| allocator.recent.insert(place..place + 1, Clock(place)));
         }),
-        ("beyond its bounds", &|allocator| pace(allocator, |pace| pace.share = 8 * MOST_OF_AVERAGE + 1)),
-        ("leans too far", &|allocator| pace(allocator, |pace| pace.lean = -4)),
-        ("no number", &|allocator| pace(allocator, |pace| pace.seconds = f64::NAN)),
+        ("share out of bounds", &|allocator| pace(allocator, |pace| pace.share = 8 * MOST_OF_AVERAGE + 1)),
+        ("trend out of bounds", &|allocator| pace(allocator, |pace| pace.trend = -4)),
+        ("not a finite number", &|allocator| pace(allocator, |pace| pace.seconds = f64::NAN)),
     ];
     for (words, wrong) in cases {
         let mut allocator = sound.clone();
         wrong(&mut allocator);
         let problem = restored(&saved(&allocator)).unwrap_err().to_string();
-        assert!(problem.contains(words), "{problem}, and not: {words}");
+        assert!(problem.contains(words), "{problem} lacks '{words}'");
     }
     let mut other_release = saved(&sound);
     other_release[0] += 1;
     assert!(restored(&other_release).unwrap_err().to_string().contains("another release"));
 }
 
-/// Ten million leases by workers that leave gaps, some of them gone in the middle.
+/// Ten million leases, committed with gaps by workers some of which are lost.
 #[test]
-fn memory_follows_what_is_open_and_not_what_is_done() {
+fn allocator_memory_follows_open_leases() {
     const LEASES: u64 = 10_000_000;
     let mut allocator = LeaseAllocator::new(terms(LEASES / 2, 2, Some(1))).unwrap();
     let mut state = 1u64;
@@ -250,7 +251,7 @@ fn memory_follows_what_is_open_and_not_what_is_done() {
                 (*source, *hand) = (*source + 8, Vec::new());
                 continue;
             }
-            // One in a hundred is left for later clocks.
+            // One in a hundred is committed in a later clock.
             let done: Vec<u64> = hand.extract_if(.., |_| random(100) > 0).collect();
             committed += allocator.commit(Source(*source), &done, Clock(clock), WORK).fresh;
         }
@@ -265,7 +266,7 @@ fn memory_follows_what_is_open_and_not_what_is_done() {
     assert_eq!((committed, allocator.committed().count(), allocator.through()), (LEASES, LEASES, OrderIndex(LEASES)));
     let bound = 64 * (CLOCK_RUNS + 8 * HELD_LEASES as usize);
     println!(
-        "{LEASES} leases in {clock} clocks: at most {} bytes, and {} where clocks are settled; {} at the end",
+        "{LEASES} leases in {clock} clocks: at most {} bytes, {} with settled clocks; {} at the end",
         most_bytes[0],
         most_bytes[1],
         saved(&allocator).len()

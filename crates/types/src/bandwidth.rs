@@ -1,9 +1,9 @@
-//! How much may be sent in a second, in the words of networks: `100mbit`.
+//! Bandwidth: a rate in bytes a second, written as in networking: `100mbit`.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// A rate, at least one byte a second.
+/// A rate of at least one byte a second.
 ///
 /// ```
 /// use types::Bandwidth;
@@ -14,30 +14,31 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Bandwidth(u64);
 
-/// Units by their names, the largest first, in bits a second.
+/// Units with their bits a second, the largest first.
 const UNITS: [(&str, u64); 4] = [("gbit", 1_000_000_000), ("mbit", 1_000_000), ("kbit", 1_000), ("bit", 1)];
 
-/// Why a text is no rate.
+/// Why a text is not a bandwidth. Holds the text.
 ///
 /// ```
 /// use types::Bandwidth;
 ///
 /// let error = "fast".parse::<Bandwidth>().expect_err("no number");
-/// assert_eq!(error.to_string(), "`fast` is no rate; write a number and kbit, mbit or gbit, as in 100mbit");
+/// assert_eq!(error.to_string(), "`fast` is not a bandwidth; write a number and kbit, mbit or gbit,
+/// as in 100mbit");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BandwidthError(String);
 
 impl fmt::Display for BandwidthError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}` is no rate; write a number and kbit, mbit or gbit, as in 100mbit", self.0)
+        write!(f, "`{}` is not a bandwidth; write a number and kbit, mbit or gbit, as in 100mbit", self.0)
     }
 }
 
 impl std::error::Error for BandwidthError {}
 
 impl Bandwidth {
-    /// So many bytes a second, at least one.
+    /// A rate of `bytes` a second; 0 becomes 1.
     ///
     /// ```
     /// use types::Bandwidth;
@@ -50,7 +51,7 @@ impl Bandwidth {
         Self(bytes.max(1))
     }
 
-    /// In bytes a second.
+    /// The rate in bytes a second.
     ///
     /// ```
     /// use types::Bandwidth;
@@ -92,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_are_read_and_printed_case_by_case() {
+    fn bandwidth_parses_and_prints_each_case() {
         for (text, bytes, printed) in [
             ("100mbit", 12_500_000, "100mbit"),
             ("1 Gbit", 125_000_000, "1gbit"),

@@ -1,9 +1,9 @@
-//! Logical clocks, which order training, and virtual time, which orders a machine's inputs.
+//! Logical clocks, which order training, and times, which order a machine's inputs.
 
 use std::fmt;
 
-/// A worker's count of finished units of work, or a frontier: the number of clocks that everybody
-/// has finished.
+/// A worker's count of finished units of work, or a frontier: the number of clocks that every live
+/// worker has finished.
 ///
 /// ```
 /// use types::Clock;
@@ -15,8 +15,8 @@ use std::fmt;
 pub struct Clock(pub u64);
 
 impl Clock {
-    /// The clock after this one. The last there can be is followed by itself: clocks also come from
-    /// outside.
+    /// The clock after this one. The largest clock is followed by itself, because clocks also come
+    /// from the network.
     ///
     /// ```
     /// use types::Clock;
@@ -36,12 +36,11 @@ impl fmt::Display for Clock {
     }
 }
 
-/// Nanoseconds since a shell started. Machines never ask what time it is: it comes in as an
-/// argument.
+/// Nanoseconds since a shell started. Machines read no clock: they get the time as an argument.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(pub u64);
 
-/// A length of time in nanoseconds.
+/// A duration in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Span(pub u64);
 
@@ -73,7 +72,7 @@ impl std::ops::Add<Span> for Time {
 }
 
 impl Time {
-    /// How long ago `earlier` was; zero if it is still to come.
+    /// The span from `earlier` to this time; zero if `earlier` is later.
     #[must_use]
     pub fn since(self, earlier: Time) -> Span {
         Span(self.0.saturating_sub(earlier.0))

@@ -1,6 +1,6 @@
-//! Which codecs shrink a table's messages, by name. The crate `codec` knows the names.
+//! The names of the codecs of a table. The crate `codec` parses them and does the work.
 
-/// The codecs of a table in both directions, in order. Nothing is changed where a list is empty.
+/// The codecs of a table in both directions, in order. An empty list means no codecs.
 ///
 /// ```
 /// use types::Codecs;
@@ -12,15 +12,15 @@
 pub struct Codecs {
     /// From workers to shards: keys and pushed values.
     pub up: Vec<String>,
-    /// From shards to workers: what is read.
+    /// From shards to workers: values that are read.
     pub down: Vec<String>,
 }
 
 impl Codecs {
-    /// The name that leaves the choice to what is measured of the link.
+    /// The name for a choice by the measured bandwidth of the link.
     pub const AUTO: &str = "auto";
 
-    /// The same both ways.
+    /// The same codecs in both directions.
     ///
     /// ```
     /// use types::Codecs;
@@ -34,7 +34,7 @@ impl Codecs {
         Self { down: up.clone(), up }
     }
 
-    /// From workers to shards alone.
+    /// Codecs from workers to shards only.
     ///
     /// ```
     /// use types::Codecs;
@@ -47,7 +47,7 @@ impl Codecs {
         Self { up: names.into_iter().map(Into::into).collect(), down: Vec::new() }
     }
 
-    /// Whatever the measured link makes worth while: nothing on a fast one.
+    /// A choice by the measured bandwidth of the link; no codecs on a fast one.
     ///
     /// ```
     /// use types::Codecs;
@@ -59,8 +59,8 @@ impl Codecs {
         Self::both([Self::AUTO])
     }
 
-    /// Whether shards say which coordinates of an ℓ1 problem are active, so that workers leave out
-    /// the others.
+    /// Whether shards report the active set of an ℓ1 problem, so that workers leave out the other
+    /// weights.
     ///
     /// ```
     /// use types::Codecs;
@@ -72,7 +72,7 @@ impl Codecs {
         self.up.iter().any(|name| name == "kkt")
     }
 
-    /// With others from shards to workers.
+    /// Replaces the codecs from shards to workers.
     ///
     /// ```
     /// use types::Codecs;

@@ -1,8 +1,8 @@
-//! Names of the parties and things that frames speak of.
+//! Names of nodes, tables, shards and plans, as they appear in frames.
 
 use std::fmt;
 
-/// A worker's rank: 0 to n − 1 in the plan.
+/// A worker's rank in the plan, 0 to n − 1.
 ///
 /// ```
 /// use types::{NodeId, WorkerId};
@@ -13,7 +13,7 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WorkerId(pub u32);
 
-/// Any party that can be addressed. Each thread that owns shards is a server of its own.
+/// A node that can be addressed. Each server thread is a node of its own.
 ///
 /// ```
 /// use types::NodeId;
@@ -23,18 +23,18 @@ pub struct WorkerId(pub u32);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NodeId {
-    /// Keeps membership and the plan.
+    /// The coordinator, which keeps membership and the plan.
     Coordinator,
-    /// Holds shards.
+    /// A server, which holds shards.
     Server(u32),
-    /// Computes, and reads and writes tables.
+    /// A worker, which computes, and reads and writes tables.
     Worker(u32),
 }
 
 impl NodeId {
     const KIND_SHIFT: u32 = 30;
 
-    /// The name as it travels: two bits of kind, thirty of index.
+    /// The name as sent in frames: two bits of kind, thirty of index.
     ///
     /// ```
     /// use types::NodeId;
@@ -50,7 +50,7 @@ impl NodeId {
         }
     }
 
-    /// The name that `bits` spell, if they spell one.
+    /// Decodes a name. Returns `None` if no node has these bits.
     ///
     /// ```
     /// use types::NodeId;
@@ -92,19 +92,19 @@ impl fmt::Display for WorkerId {
     }
 }
 
-/// Who an update comes from: one incarnation of a worker. A worker that rejoins is a new source.
+/// One incarnation of a worker, as the origin of updates. A worker that rejoins is a new source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Source(pub u64);
 
-/// A table, as the coordinator numbered it.
+/// The number of a table, given by the coordinator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TableId(pub u32);
 
-/// One key range of one table under one plan, counted in key order.
+/// The number of a shard within its table, in position order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ShardId(pub u32);
 
-/// The number of a plan. A higher one replaces a lower one.
+/// The number of a plan. A plan with a higher number replaces one with a lower number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PlanNumber(pub u64);
 
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_survive_the_wire_and_nonsense_does_not_become_a_name() {
+    fn node_ids_round_trip_and_invalid_bits_are_refused() {
         for node in [NodeId::Coordinator, NodeId::Server(0), NodeId::Server(7), NodeId::Worker(12_345)] {
             assert_eq!(NodeId::from_bits(node.to_bits()), Some(node));
         }

@@ -1,12 +1,11 @@
-//! Keys as programs know them, and positions: where a key stands in its table's order.
-//!
-//! Batches, shards and frames hold positions only. A dense or `ordered` table's positions are its
-//! keys; a `spread` table's are its keys through a fixed bijective mix, so that ids 0…10⁵ fall
-//! evenly on all servers and a sorted batch walks a shard's index from front to back.
+//! Keys, which programs use, and positions: a key's place in its table's order.
+//! Batches, shards and frames hold positions only. In a dense or `ordered` table, the position is
+//! the key. In a `spread` table, it is a fixed bijective mix of the key. So ids 0…10⁵ are spread
+//! evenly over all servers, and a sorted batch walks a shard's index from front to back.
 
 use std::fmt;
 
-/// A row's name in a learning program.
+/// The 64-bit name of a row.
 ///
 /// ```
 /// use types::Key;
@@ -16,7 +15,7 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key(pub u64);
 
-/// Where a key stands in its table's order.
+/// A key's place in its table's order.
 ///
 /// ```
 /// use types::{Key, Placement, Position};
@@ -42,7 +41,7 @@ impl fmt::Display for Key {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Placement {
-    /// By a fixed mix of the key: even load whatever the ids look like.
+    /// By a fixed mix of the key: even load for any pattern of ids.
     #[default]
     Spread,
     /// By the key itself: range calls are possible.
@@ -65,7 +64,7 @@ const fn inverse(odd: u64) -> u64 {
 }
 
 impl Placement {
-    /// Where `key` stands.
+    /// The position of `key`.
     ///
     /// ```
     /// use types::{Key, Placement, Position};
@@ -87,7 +86,7 @@ impl Placement {
         }
     }
 
-    /// Which key stands at `position`: the inverse of [`Placement::position`].
+    /// The key at `position`: the inverse of [`Placement::position`].
     ///
     /// ```
     /// use types::{Key, Placement};
@@ -111,7 +110,7 @@ impl Placement {
     }
 }
 
-/// Neighbouring positions, both ends included, so that the whole of u64 is a range too.
+/// Consecutive positions. Both ends are included, so that all of u64 is a range too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PositionRange {
     /// The first position of the range.
@@ -121,7 +120,7 @@ pub struct PositionRange {
 }
 
 impl PositionRange {
-    /// Every position there is.
+    /// All positions.
     pub const ALL: Self = Self { first: Position(0), last: Position(u64::MAX) };
 
     /// Whether `position` lies in the range.
@@ -131,8 +130,8 @@ impl PositionRange {
         self.first <= position && position <= self.last
     }
 
-    /// The range cut into `pieces` neighbouring ranges whose lengths differ by at most one. At most
-    /// as many pieces as there are positions.
+    /// Cuts the range into `pieces` consecutive ranges whose lengths differ by at most one. Returns
+    /// fewer if the range has fewer positions.
     #[must_use]
     pub fn split(self, pieces: usize) -> Vec<Self> {
         let length = u128::from(self.last.0 - self.first.0) + 1;
@@ -147,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_mix_is_undone_by_its_inverse() {
+    fn placements_map_positions_back_to_keys() {
         let mut key = 1u64;
         for _ in 0..10_000 {
             key = key.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -158,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn small_ids_fall_evenly_on_all_servers() {
+    fn spread_placement_balances_small_ids_over_servers() {
         for servers in [2, 3, 7, 16] {
             let ranges = PositionRange::ALL.split(servers);
             let mut counts = vec![0usize; servers];
@@ -172,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_split_covers_the_range_without_gap_or_overlap() {
+    fn range_split_covers_the_range_without_gap_or_overlap() {
         for (first, last, pieces) in [(0, u64::MAX, 3), (0, u64::MAX, 1), (5, 9, 2), (5, 6, 4), (7, 7, 1)] {
             let whole = PositionRange { first: Position(first), last: Position(last) };
             let parts = whole.split(pieces);

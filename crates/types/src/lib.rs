@@ -1,8 +1,7 @@
-//! The words of Slackwater as types: keys and ranges, clocks and time, node names, table specs and
-//! the plan.
-//!
-//! Nothing here does I/O, allocates threads or depends on another crate. Every other crate speaks
-//! in these terms.
+//! The vocabulary of Slackwater as types: keys and ranges, clocks and time, node names, table specs
+//! and the plan.
+//! This crate does no I/O, starts no threads and depends on no other crate. All other crates use
+//! its types.
 
 mod bandwidth;
 mod bounds;

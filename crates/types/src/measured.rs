@@ -1,35 +1,36 @@
-//! How long something takes, as it was measured: what time-outs are derived from.
+//! Measured durations, from which time-outs are derived.
 
 use crate::Span;
 
-/// A smoothed mean and mean deviation, as RFC 6298 keeps them of round trips.
+/// A smoothed mean and mean deviation, as in RFC 6298 for round-trip times.
 ///
 /// ```
 /// use types::{Measured, Span};
 ///
 /// let mut trip = Measured::default();
-/// let (least, most) = (Span::from_millis(10), Span::from_secs(2));
+/// let least = Span::from_millis(10);
+/// let most = Span::from_secs(2);
 /// assert_eq!(trip.limit(least, most), most, "nothing is known yet");
 /// (0..50).for_each(|_| trip.observe(Span::from_millis(40)));
 /// assert_eq!(trip.mean, Span::from_millis(40));
-/// assert!(trip.limit(least, most) < Span::from_millis(41), "one that never varies");
+/// assert!(trip.limit(least, most) < Span::from_millis(41), "it never varies");
 /// trip.observe(Span::from_millis(400));
-/// assert!(trip.limit(least, most) > Span::from_millis(400), "and now did");
+/// assert!(trip.limit(least, most) > Span::from_millis(400), "it varied");
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Measured {
-    /// The mean, of which each new measurement is an eighth.
+    /// The mean. A new measurement weighs an eighth.
     pub mean: Span,
-    /// The mean deviation, of which each new one is a quarter.
+    /// The mean deviation. A new measurement weighs a quarter.
     pub deviation: Span,
-    /// How often it was measured.
+    /// The number of measurements.
     pub count: u64,
 }
 
 impl Measured {
-    /// It took this long once more.
+    /// Adds a measurement.
     pub fn observe(&mut self, took: Span) {
-        // Sums of spans that are no longer than this cannot overflow.
+        // Bounds the span, so that the sums below cannot overflow.
         let took = took.0.min(u64::MAX / 16);
         let mean = self.mean.0;
         let deviation = self.deviation.0;
@@ -40,8 +41,8 @@ impl Measured {
         self.count = self.count.saturating_add(1);
     }
 
-    /// How long to wait before something counts as late: the mean and four deviations, within
-    /// bounds. Before anything was measured, `most`.
+    /// How long to wait before something counts as late: the mean plus four deviations, between
+    /// `least` and `most`. Returns `most` before the first measurement.
     #[must_use]
     pub fn limit(&self, least: Span, most: Span) -> Span {
         if self.count == 0 {
@@ -56,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_measurement_stands_for_all_and_later_ones_weigh_an_eighth() {
+    fn measured_follows_rfc_6298() {
         // As in RFC 6298, 2.2 and 2.3, with R = 100 and then R' = 180.
         let mut measured = Measured::default();
         measured.observe(Span(100));
@@ -67,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_comes_it_stays_within_its_bounds() {
+    fn measured_limit_stays_within_its_bounds() {
         let mut measured = Measured::default();
         for took in [0, u64::MAX, 1, u64::MAX, u64::MAX] {
             measured.observe(Span(took));

@@ -1,5 +1,6 @@
-//! SplitMix64 (Steele, Lea and Flood, 2014): a mixing function, and the stream of random numbers
-//! made of it. The same numbers on every platform, and part of what seeds and checkpoints mean.
+//! SplitMix64 (Steele, Lea and Flood, 2014): a mixing function, and a stream of random numbers made
+//! from it. It gives the same numbers on every platform. Seeds and checkpoints depend on it, so it
+//! must not change.
 
 /// The golden ratio as a fraction of 2⁶⁴.
 const INCREMENT: u64 = 0x9E37_79B9_7F4A_7C15;

@@ -1,8 +1,9 @@
-//! The plan: the immutable, numbered map from shard to servers, and who counts.
+//! The plan: the immutable, numbered map from shards to servers, and the live workers.
 
 use crate::{NodeId, PlanNumber, PositionRange, ShardId, Source, TableShape, WorkerId};
 
-/// Who holds what, and who counts for the frontier. Anything that changes either is a new plan.
+/// Which servers hold each shard, and which workers count for the frontier. Every change of either
+/// is a new plan.
 ///
 /// ```
 /// use types::{NodeId, Plan, TableShape, Source};
@@ -16,31 +17,31 @@ use crate::{NodeId, PlanNumber, PositionRange, ShardId, Source, TableShape, Work
 pub struct Plan {
     /// Replaces every plan with a lower number.
     pub number: PlanNumber,
-    /// Where each shard of every table is. Tables are cut into shards once, when they are made:
-    /// plans move shards whole.
+    /// The servers of each shard, for every table. A table is cut into shards once, when it is
+    /// made; plans move whole shards.
     pub chains: Vec<Chain>,
-    /// The incarnation of each worker, by rank; none where there is no worker.
+    /// The incarnation of each worker, by rank; `None` for a rank without a worker.
     pub workers: Vec<Option<Source>>,
 }
 
 /// The servers that hold a shard.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Chain {
-    /// Those that hold all of it: the head, which answers, first, and the tail, which acknowledges,
-    /// last.
+    /// Servers that hold all of the shard. The first is the head, which takes writes and answers
+    /// reads. The last is the tail: a write counts when the tail has it.
     pub replicas: Vec<u32>,
-    /// Those that the tail backfills.
+    /// Servers that the tail backfills.
     pub backfilling: Vec<u32>,
 }
 
 impl Chain {
-    /// The server that answers for the shard.
+    /// The server that takes writes and answers reads of the shard.
     #[must_use]
     pub fn head(&self) -> Option<NodeId> {
         self.replicas.first().copied().map(NodeId::Server)
     }
 
-    /// Whether a server has anything of the shard.
+    /// Whether a server holds all or part of the shard.
     #[must_use]
     pub fn holds(&self, server: u32) -> bool {
         self.replicas.contains(&server) || self.backfilling.contains(&server)
@@ -50,11 +51,11 @@ impl Chain {
 /// One shard of a table, placed on a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placed {
-    /// The shard's number within its table, in key order.
+    /// The shard's number within its table, in position order.
     pub shard: ShardId,
-    /// The positions it holds.
+    /// The positions that the shard holds.
     pub range: PositionRange,
-    /// The server that answers for it.
+    /// The head of its chain.
     pub owner: NodeId,
 }
 
@@ -65,19 +66,19 @@ impl Plan {
         self.chains.iter().any(|chain| chain.replicas.len() > 1)
     }
 
-    /// The plan of a run in which each server holds one shard, alone.
+    /// The plan of a run in which each server holds one shard of each table, without replicas.
     #[must_use]
     pub fn first(servers: u32, workers: Vec<Source>) -> Self {
         let chains = (0..servers).map(|server| Chain { replicas: vec![server], backfilling: Vec::new() }).collect();
         Self { number: PlanNumber(1), chains, workers: workers.into_iter().map(Some).collect() }
     }
 
-    /// The shards of a table of this shape, in key order.
+    /// The shards of a table of this shape, in position order.
     #[must_use]
     pub fn shards(&self, shape: TableShape) -> Vec<Placed> {
         let ranges = shape.extent().split(self.chains.len());
         let placed = ranges.into_iter().zip(&self.chains).zip(0..).map(|((range, chain), index)| {
-            // A shard that nobody holds is asked for in vain, until a plan says who does.
+            // No server holds this shard now. Requests go unanswered until a later plan names one.
             let owner = chain.head().unwrap_or(NodeId::Coordinator);
             Placed { shard: ShardId(index), range, owner }
         });
@@ -90,13 +91,13 @@ impl Plan {
         self.workers.get(worker.0 as usize).copied().flatten()
     }
 
-    /// Everybody who counts.
+    /// The workers that count for the frontier, by rank.
     pub fn live_workers(&self) -> impl Iterator<Item = (WorkerId, Source)> + '_ {
         let present = |(rank, source): (u32, &Option<Source>)| source.map(|source| (WorkerId(rank), source));
         (0..).zip(&self.workers).filter_map(present)
     }
 
-    /// Every server that holds something, in order, once.
+    /// Every server that holds a shard or is being backfilled, in order, without repeats.
     #[must_use]
     pub fn servers(&self) -> Vec<u32> {
         let held = self.chains.iter().flat_map(|chain| chain.replicas.iter().chain(&chain.backfilling));

@@ -1,4 +1,4 @@
-//! How fresh a read must be, and how contributions are combined: the consistency rules as data.
+//! Consistency rules as data: how fresh a read must be, and when pushes are applied.
 
 use crate::Clock;
 use std::fmt;
@@ -21,12 +21,12 @@ pub enum Consistency {
         /// Whether shards send changed rows to their readers when the frontier moves.
         eager: bool,
     },
-    /// Whatever is there.
+    /// A read returns the rows as the shard or cache has them.
     Unbounded,
-    /// Task i of a worker is issued when its tasks before i − tau are acknowledged; reads are as
+    /// A worker issues its task i when its tasks before i − tau are acknowledged. Reads are as in
     /// `Unbounded`.
     Delay {
-        /// How many tasks may be unacknowledged before the one to be issued. 0 is sequential.
+        /// How many earlier tasks may be unacknowledged when a task is issued. 0 is sequential.
         tau: u64,
     },
 }
@@ -35,7 +35,7 @@ impl Consistency {
     /// Lock-step: every read holds every update of every earlier clock.
     pub const LOCK_STEP: Self = Self::Bounded { slack: 0, eager: false };
 
-    /// A bound of `slack` clocks, refreshed on demand.
+    /// A bound of `slack` clocks. Caches are refreshed when they are read.
     ///
     /// ```
     /// use types::Consistency;
@@ -48,8 +48,8 @@ impl Consistency {
         Self::Bounded { slack, eager: false }
     }
 
-    /// May a worker at clock `reader` read rows that reflect every update of clocks below
-    /// `frontier`?
+    /// Whether a worker at clock `reader` may read rows that hold every update of clocks below
+    /// `frontier`.
     ///
     /// ```
     /// use types::{Clock, Consistency};
@@ -68,7 +68,7 @@ impl Consistency {
         }
     }
 
-    /// How many clocks a reader may be ahead, where there is a bound.
+    /// How many clocks a reader may be ahead of the frontier; `None` without a bound.
     ///
     /// ```
     /// use types::Consistency;
@@ -83,7 +83,7 @@ impl Consistency {
         }
     }
 
-    /// Whether shards send changed rows to their readers by themselves.
+    /// Whether shards send changed rows to their readers without being asked.
     ///
     /// ```
     /// use types::Consistency;
@@ -107,7 +107,7 @@ impl fmt::Display for Consistency {
     }
 }
 
-/// How contributions to one row meet.
+/// When pushes to one row are applied.
 ///
 /// ```
 /// use types::{Combine, Reduce};
@@ -117,16 +117,16 @@ impl fmt::Display for Consistency {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Combine {
-    /// Every push is applied by itself, in arrival order.
+    /// A shard applies every push by itself, in order of arrival.
     #[default]
     Each,
-    /// A clock's contributions are combined, then applied once, when the frontier passes that
-    /// clock. Shards hold a bounded number of clocks apart: pushes of a worker that is further
-    /// ahead wait until the slowest have come nearer.
+    /// A shard combines a clock's pushes and applies them once, when the frontier passes that
+    /// clock. It holds at most [`HELD_CLOCKS`](crate::HELD_CLOCKS) clocks: pushes of a worker
+    /// further ahead wait in that worker.
     Clock(Reduce),
 }
 
-/// What a clock's contributions become.
+/// How the pushes of a clock are combined.
 ///
 /// ```
 /// use types::{Combine, Reduce, TableSpec};
@@ -138,8 +138,8 @@ pub enum Combine {
 pub enum Reduce {
     /// Their sum.
     Sum,
-    /// Their sum divided by the workers that ended the clock, however many contributed. One that
-    /// left before its end does not count; one that left after it does.
+    /// Their sum divided by the number of workers that ended the clock, whether they pushed or not.
+    /// A worker that left before the end of the clock does not count; one that left after it does.
     Mean,
 }
 
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_read_rule_by_cases() {
+    fn consistency_admits_reads_case_by_case() {
         let slack = Consistency::slack;
         // (rule, reader's clock, frontier, may it read?)
         let cases = [

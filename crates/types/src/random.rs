@@ -1,11 +1,10 @@
-//! What programs draw from a seeded stream: numbers below a bound, uniform and normal numbers, and
-//! shuffles. The same on every platform.
+//! Seeded random draws: numbers below a bound, uniform and normal numbers, and shuffles. The same
+//! on every platform.
 
 use crate::SplitMix64;
 
 impl SplitMix64 {
-    /// A number in `0..bound`. Its bias is below bound / 2⁶⁴: nothing that a demonstration could
-    /// notice.
+    /// A number in `0..bound`. Its bias is below bound / 2⁶⁴, which is negligible here.
     pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.draw()) * u128::from(bound)) >> 64) as u64
     }
@@ -15,14 +14,13 @@ impl SplitMix64 {
         (self.draw() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// A number that is normal to the eye (mean 0, variance 1): the sum of twelve uniform ones.
-    /// Additions alone, because the logarithm and cosine of the usual methods differ in their last
-    /// bit from one platform to the next.
+    /// An approximately normal number (mean 0, variance 1): the sum of twelve uniform ones. It uses
+    /// additions only, because logarithm and cosine differ in their last bit between platforms.
     pub fn normal(&mut self) -> f64 {
         (0..12).map(|_| self.unit()).sum::<f64>() - 6.0
     }
 
-    /// Puts the items in random order, by Fisher and Yates.
+    /// Puts the items in random order (Fisher–Yates shuffle).
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             let other = self.below(last as u64 + 1) as usize;

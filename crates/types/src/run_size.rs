@@ -1,6 +1,6 @@
-//! How many servers and workers a run has.
+//! The number of servers and workers of a run.
 
-/// How many servers and workers a run has. Both must be at least one.
+/// The number of servers and workers of a run. Both must be at least one.
 ///
 /// ```
 /// use types::RunSize;
@@ -11,9 +11,9 @@
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunSize {
-    /// Threads that hold shards.
+    /// Server threads, which hold shards.
     pub servers: u32,
-    /// Programs that compute.
+    /// Workers, which compute.
     pub workers: u32,
 }
 

@@ -1,4 +1,4 @@
-//! What a table is: its shape and its policies.
+//! Table specs: the name, shape and policies of a table.
 
 mod check;
 
@@ -6,7 +6,7 @@ use crate::{Codecs, Combine, Consistency, Placement, Position, PositionRange, Up
 pub use check::SpecError;
 use std::fmt;
 
-/// At most this many bytes of values travel in one part.
+/// The largest number of bytes of values in one part.
 pub const PART_BYTES: usize = 1 << 20;
 
 /// The type of a table's numbers.
@@ -63,12 +63,12 @@ pub enum TableShape {
         /// How many rows there are.
         rows: u64,
     },
-    /// Any 64-bit key; a row appears when it is first written (or first read, where there is an
-    /// initialiser).
+    /// Any 64-bit key. A row is created when it is first written, or first read if the table has
+    /// random initial values.
     Sparse {
         /// The order in which keys are placed and sorted.
         placement: Placement,
-        /// How many rows each shard takes before it refuses new ones.
+        /// The largest number of rows of each shard. It refuses further ones.
         max_rows: u64,
     },
 }
@@ -103,17 +103,17 @@ impl TableShape {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Initial {
-    /// Zeros; a sparse key that was never written reads as zero and takes no memory.
+    /// Zeros. A sparse key that was never written reads as zero and takes no memory.
     #[default]
     Zero,
-    /// Uniform in ±`scale`, a function of seed, key and column alone.
+    /// Uniform in ±`scale`; follows from seed, key and column alone.
     Uniform {
         /// The seed.
         seed: u64,
         /// Half the width of the interval.
         scale: f64,
     },
-    /// Normal with standard deviation `scale`, a function of seed, key and column alone.
+    /// Normal with standard deviation `scale`; follows from seed, key and column alone.
     Normal {
         /// The seed.
         seed: u64,
@@ -122,7 +122,7 @@ pub enum Initial {
     },
 }
 
-/// Whether a worker keeps copies of the rows it has read.
+/// Whether a worker caches the rows that it has read.
 ///
 /// ```
 /// use types::{CacheSpec, TableSpec};
@@ -134,9 +134,9 @@ pub enum Initial {
 pub enum CacheSpec {
     /// Every pull goes to the shards.
     Off,
-    /// Up to this many rows are kept and answer pulls as long as the read rule admits them.
+    /// The worker caches rows and answers pulls from them while the read rule admits it.
     Rows {
-        /// How many rows a worker keeps at most.
+        /// The largest number of cached rows in a worker.
         max_rows: u64,
     },
 }
@@ -152,7 +152,7 @@ pub enum CacheSpec {
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct TableSpec {
-    /// The name all workers know it by.
+    /// The name by which all workers know the table.
     pub name: String,
     /// The type of its numbers.
     pub number: NumberType,
@@ -164,18 +164,19 @@ pub struct TableSpec {
     pub initial: Initial,
     /// How fresh a read must be.
     pub consistency: Consistency,
-    /// How contributions meet.
+    /// When and how pushes are applied.
     pub combine: Combine,
-    /// What a shard does with a gradient.
+    /// The rule by which a shard applies gradients.
     pub updater: UpdaterSpec,
-    /// Whether workers keep copies of rows.
+    /// Whether workers cache rows.
     pub cache: CacheSpec,
-    /// What shrinks its messages.
+    /// The codecs of its messages.
     pub codecs: Codecs,
 }
 
 impl TableSpec {
-    /// A table of any 64-bit key, `width` f32 numbers a row, summed, in lock-step, without a cache.
+    /// A table for any 64-bit key, with `width` f32 numbers a row. Defaults: updater sum,
+    /// lock-step, no cache.
     ///
     /// ```
     /// use types::{Placement, TableSpec};
@@ -189,8 +190,8 @@ impl TableSpec {
         Self::new(name, shape, width)
     }
 
-    /// A table of rows 0 to `rows` − 1, `width` f32 numbers each, summed, in lock-step, without a
-    /// cache.
+    /// A table of rows 0 to `rows` − 1, with `width` f32 numbers each. Defaults: updater sum,
+    /// lock-step, no cache.
     ///
     /// ```
     /// use types::{TableShape, TableSpec};
@@ -217,7 +218,7 @@ impl TableSpec {
         }
     }
 
-    /// With numbers of another type.
+    /// Sets the type of number.
     ///
     /// ```
     /// use types::{NumberType, TableSpec};
@@ -230,7 +231,7 @@ impl TableSpec {
         self
     }
 
-    /// With rows that start from something else than zero.
+    /// Sets the initial values of rows.
     ///
     /// ```
     /// use types::{Initial, NumberType, TableSpec};
@@ -245,7 +246,7 @@ impl TableSpec {
         self
     }
 
-    /// With another rule for reads.
+    /// Sets the rule for reads.
     ///
     /// ```
     /// use types::{Consistency, TableSpec};
@@ -260,7 +261,7 @@ impl TableSpec {
         self
     }
 
-    /// With another rule for contributions.
+    /// Sets when and how pushes are applied.
     ///
     /// ```
     /// use types::{Combine, Reduce, TableSpec};
@@ -274,7 +275,7 @@ impl TableSpec {
         self
     }
 
-    /// With another updater.
+    /// Sets the updater.
     ///
     /// ```
     /// use types::{TableSpec, UpdaterSpec};
@@ -288,7 +289,7 @@ impl TableSpec {
         self
     }
 
-    /// With a cache of up to `max_rows` rows in each worker.
+    /// Gives each worker a cache of up to `max_rows` rows.
     ///
     /// ```
     /// use types::{Consistency, TableSpec};
@@ -303,8 +304,8 @@ impl TableSpec {
         self
     }
 
-    /// With codecs that shrink its messages: the names go in the order keys, values, bytes.
-    /// Whether they go together, and with this table, is checked when the table is made.
+    /// Sets the codecs, named in the order keys, values, bytes. The session checks that they go
+    /// together, and with this table, when it makes the table.
     ///
     /// ```
     /// use types::{Codecs, TableSpec};
@@ -317,8 +318,8 @@ impl TableSpec {
         self
     }
 
-    /// With keys in their own order, so that range calls are possible. No effect on a dense table,
-    /// which has them.
+    /// Sorts keys by their own order, so that range calls are possible. No effect on a dense table,
+    /// whose keys are always in order.
     ///
     /// ```
     /// use types::{Placement, TableSpec};
@@ -333,7 +334,7 @@ impl TableSpec {
         self
     }
 
-    /// With at most this many rows in each shard of a sparse table.
+    /// Sets the largest number of rows in each shard of a sparse table.
     ///
     /// ```
     /// use types::TableSpec;
@@ -361,8 +362,8 @@ impl TableSpec {
         self.width as usize * self.number.bytes()
     }
 
-    /// Whether checkpoints keep it. A table whose name begins with a dot is bookkeeping of one run:
-    /// no checkpoint holds it, and a run that goes on from one begins with it empty.
+    /// Whether checkpoints hold the table. A table whose name begins with a dot is bookkeeping of
+    /// one run: checkpoints leave it out, and a resumed run starts with it empty.
     ///
     /// ```
     /// use types::TableSpec;

@@ -1,8 +1,8 @@
-//! Which updater a table uses, with its settings. The arithmetic lives in the crate `update`.
+//! The updater of a table, with its settings. The crate `update` has the arithmetic.
 
 use std::fmt;
 
-/// What a shard does with an incoming gradient.
+/// The rule by which a shard applies gradients to row state.
 ///
 /// ```
 /// use types::{TableSpec, UpdaterSpec};
@@ -37,7 +37,7 @@ pub enum UpdaterSpec {
         /// Keeps the first steps finite.
         epsilon: f64,
     },
-    /// Adam with bias correction by the updates a row has seen.
+    /// Adam, with bias correction by the number of updates of the row.
     Adam {
         /// The learning rate η.
         rate: f64,
@@ -48,19 +48,20 @@ pub enum UpdaterSpec {
         /// Keeps the division finite.
         epsilon: f64,
     },
-    /// FTRL-proximal whose regularisation grows with the examples seen.
+    /// FTRL-proximal, with regularisation that grows with the number of examples.
     Ftrl {
         /// The learning rate α.
         rate: f64,
         /// Smooths the first steps.
         beta: f64,
-        /// ℓ1 strength an example.
+        /// ℓ1 strength per example.
         l1: f64,
-        /// ℓ2 strength an example.
+        /// ℓ2 strength per example.
         l2: f64,
     },
-    /// The proximal step for ℓ1. Rows are halves: weights and zeros; pushes are gradients of the
-    /// whole loss and their curvatures. w = argmin g (v − w) + u (v − w)² / (2 η) + λ₁ |v|.
+    /// The proximal step for ℓ1: w = argmin g (v − w) + u (v − w)² / (2 η) + λ₁ |v|. The first half
+    /// of a row holds weights, the second zeros. The halves of a push are gradients g of the whole
+    /// loss and curvatures u.
     Proximal {
         /// The share η of the step that the curvature suggests.
         rate: f64,
@@ -71,15 +72,15 @@ pub enum UpdaterSpec {
     Custom {
         /// The name it was registered under.
         name: String,
-        /// Settings handed to it, in its own order.
+        /// The settings, in the order that the updater defines.
         settings: Vec<f64>,
     },
 }
 
 impl UpdaterSpec {
-    /// Whether applying g₁ and then g₂ equals applying g₁ + g₂, and w changes by exactly that sum:
-    /// caches may then add a worker's own pushes, and logs may merge them. Workers ask this, so it
-    /// cannot depend on what only servers know.
+    /// Whether applying g₁ and then g₂ equals applying g₁ + g₂, and w changes by exactly that sum.
+    /// Caches may then add a worker's own pushes, and logs may merge them. Workers call this, so it
+    /// does not depend on updaters that only servers know.
     ///
     /// ```
     /// use types::UpdaterSpec;
@@ -108,8 +109,8 @@ impl fmt::Display for UpdaterSpec {
     }
 }
 
-/// A change to an updater's settings, which takes effect for updates made in a clock and those
-/// after it.
+/// A change of an updater's setting. It takes effect for updates of the clock in which it is sent,
+/// and of later clocks.
 ///
 /// ```
 /// use types::Setting;

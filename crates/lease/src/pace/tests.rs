@@ -1,5 +1,5 @@
-//! Workers with speeds of all kinds, in lock-step: each clock ends when the last of them has done
-//! its share.
+//! Shares of workers of various speeds in lock-step: each clock ends when the slowest worker has
+//! done its share.
 
 use super::super::{GrantReply, GrantTerms, LeaseAllocator};
 use super::*;
@@ -11,19 +11,19 @@ const BATCH: u64 = 100;
 /// Minibatches that a worker of average speed puts into a clock.
 const PER_CLOCK: u32 = 16;
 
-/// Minibatches a second of a worker in a clock.
+/// A worker's speed in a clock, in minibatches a second.
 type Speed = Box<dyn Fn(u64) -> f64>;
 
-/// What a run was like.
+/// The course of a run.
 struct Run {
-    /// By clock, then by worker.
+    /// Shares, by clock and worker.
     shares: Vec<Vec<u32>>,
-    /// By clock, then by worker: the part of the clock that it waited for others.
+    /// The fraction of a clock that a worker waited for others, by clock and worker.
     waits: Vec<Vec<f64>>,
 }
 
 impl Run {
-    /// Of all workers' time in these clocks, the part that was waiting.
+    /// The fraction of all workers' time in these clocks that was waiting.
     fn waiting(&self, clocks: std::ops::Range<usize>) -> f64 {
         let waits = self.waits[clocks].concat();
         waits.iter().sum::<f64>() / waits.len() as f64
@@ -34,8 +34,8 @@ impl Run {
     }
 }
 
-/// A run of so many clocks in lock-step. Each clock costs a worker `fixed` seconds besides; where
-/// shares do not `follow`, each does as much as any.
+/// A run of `clocks` clocks in lock-step. Each clock costs a worker `fixed` seconds more. Unless
+/// shares `follow` speed, all workers have the same share.
 fn lock_step(per_clock: u32, speeds: &[Speed], clocks: u64, fixed: f64, follow: bool) -> Run {
     let mut allocator =
         LeaseAllocator::new(GrantTerms { ranges: u64::MAX / 8, epochs: 1, shuffle: None, per_clock }).expect("terms");
@@ -44,7 +44,7 @@ fn lock_step(per_clock: u32, speeds: &[Speed], clocks: u64, fixed: f64, follow: 
         let mut busy = Vec::new();
         run.shares.push(Vec::new());
         for (source, speed) in (0..).map(Source).zip(speeds) {
-            // A lease of a minibatch each.
+            // Each lease is one minibatch.
             let share = if follow { allocator.share(source) } else { per_clock };
             let GrantReply::Leases { leases, .. } = allocator.grant(Time(0), source, share.into()) else {
                 panic!("no lease")
@@ -65,7 +65,7 @@ fn steady(speed: f64) -> Speed {
     Box::new(move |_| speed)
 }
 
-/// A speed that is drawn anew in each clock, evenly within `spread` of `speed` to both sides.
+/// A speed drawn anew in each clock, uniform within `spread` of `speed` on both sides.
 fn noisy(speed: f64, spread: f64, seed: u64) -> Speed {
     Box::new(move |clock| {
         let mut x = (seed << 32 | clock).wrapping_mul(0x9E37_79B9_7F4A_7C15);
@@ -75,7 +75,7 @@ fn noisy(speed: f64, spread: f64, seed: u64) -> Speed {
     })
 }
 
-/// How often a worker's share turned round.
+/// How often a worker's share changed direction.
 fn turns(run: &Run, worker: usize, clocks: std::ops::Range<usize>) -> usize {
     let shares: Vec<u32> = run.shares[clocks].iter().map(|shares| shares[worker]).collect();
     let mut moves: Vec<bool> =
@@ -85,7 +85,7 @@ fn turns(run: &Run, worker: usize, clocks: std::ops::Range<usize>) -> usize {
 }
 
 #[test]
-fn a_machine_three_times_slower_gets_a_third_of_the_work_and_nobody_waits_for_it() {
+fn slow_worker_gets_a_smaller_share_and_others_do_not_wait() {
     let speeds = || vec![steady(300.0), steady(300.0), steady(300.0), steady(100.0)];
     let alike = lock_step(PER_CLOCK, &speeds(), 40, 0.0, false).waiting(8..40);
     let run = lock_step(PER_CLOCK, &speeds(), 40, 0.0, true);
@@ -101,7 +101,7 @@ fn a_machine_three_times_slower_gets_a_third_of_the_work_and_nobody_waits_for_it
 }
 
 #[test]
-fn shares_follow_a_speed_that_changes_and_come_back_with_it() {
+fn shares_follow_a_changing_speed_both_ways() {
     let changing: Speed = Box::new(|clock| if (20..40).contains(&clock) { 100.0 } else { 300.0 });
     let run = lock_step(PER_CLOCK, &[steady(300.0), steady(300.0), steady(300.0), changing], 60, 0.0, true);
     let waits = [0..20, 20..26, 26..40, 40..46, 46..60].map(|clocks| run.waiting(clocks));
@@ -112,13 +112,13 @@ fn shares_follow_a_speed_that_changes_and_come_back_with_it() {
 }
 
 #[test]
-fn noise_moves_shares_little_and_costs_little_more_than_the_best_shares_would() {
+fn shares_stay_near_the_best_under_noise() {
     let speeds = |spread| {
         vec![noisy(300.0, spread, 1), noisy(300.0, spread, 2), noisy(300.0, spread, 3), noisy(100.0, spread, 4)]
     };
     for spread in [0.05, 0.1, 0.2, 0.4] {
         let run = lock_step(PER_CLOCK, &speeds(spread), 400, 0.0, true);
-        // The best that does not know the future: shares by the speeds that noise is around.
+        // The best shares without knowing the future: in proportion to the mean speeds.
         let best = 1.0 - {
             let busy = |clock: u64| {
                 speeds(spread)
@@ -146,7 +146,7 @@ fn noise_moves_shares_little_and_costs_little_more_than_the_best_shares_would() 
 }
 
 #[test]
-fn a_share_is_at_least_one_and_at_most_its_bound() {
+fn shares_stay_within_their_bounds() {
     let mut speeds = vec![steady(1e9)];
     speeds.extend((0..39).map(|_| steady(1.0)));
     let run = lock_step(PER_CLOCK, &speeds, 30, 0.0, true);
@@ -165,7 +165,7 @@ fn a_share_is_at_least_one_and_at_most_its_bound() {
 }
 
 #[test]
-fn work_that_tells_nothing_of_speed_and_work_said_again_are_not_counted() {
+fn shares_ignore_empty_and_repeated_reports() {
     let mut allocator =
         LeaseAllocator::new(GrantTerms { ranges: 100, epochs: 1, shuffle: None, per_clock: 8 }).expect("terms");
     let mut say = |source, leases: &[u64], clock, examples, millis| {
@@ -184,7 +184,7 @@ fn work_that_tells_nothing_of_speed_and_work_said_again_are_not_counted() {
 
 proptest! {
     #[test]
-    fn steady_speeds_settle_soon_and_do_not_go_to_and_fro(
+    fn shares_settle_at_steady_speeds(
         speeds in prop::collection::vec(50.0f64..600.0, 2..9),
         fixed in 0.0f64..0.04,
     ) {
@@ -193,8 +193,7 @@ proptest! {
         prop_assert_eq!(&run.shares[40], run.last(), "settled");
         prop_assert!(run.waiting(12..60) <= 0.06, "{} of {:?} with {:?}", run.waiting(12..60), speeds, run.last());
         for worker in 0..speeds.len() {
-            // The whole numbers of the others, and the time that a clock costs besides, may call
-            // for one step back.
+            // The rounding of other shares, and the fixed time of a clock, may cause one step back.
             prop_assert!(turns(&run, worker, 3..60) <= 1, "{:?} of {:?}", run.shares, speeds);
         }
     }

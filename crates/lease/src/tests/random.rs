@@ -1,25 +1,25 @@
-//! Random runs against the plain way to say the same: every lease by itself.
+//! Random runs against a model that stores the state of every lease.
 
 use super::*;
 use proptest::prelude::*;
 
-/// One step of a random run: what, who, how much.
+/// One step of a random run: kind, source, amount.
 type Step = (u8, u64, u64);
 
-/// What an allocator should say of a lease, found the simple way.
+/// The expected state of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Open,
     Held(u64),
-    /// In a clock of this run, or before it.
+    /// Finished in a clock of this run, or `None` if before this run.
     FinishedLeases(Option<u64>),
 }
 
 struct Model {
     order: LeaseOrder,
-    /// By place.
+    /// The state of each lease, by place.
     leases: Vec<State>,
-    /// Clocks before are no longer told apart.
+    /// Clocks before this one are settled.
     settled: u64,
 }
 
@@ -36,7 +36,7 @@ impl Model {
         (0..self.leases.len() as u64).filter(|lease| done.contains(*lease)).collect()
     }
 
-    /// The allocator gives the first that are open, and only if there are any.
+    /// Checks that the allocator grants the first open leases, and only if there are any.
     fn grant(&mut self, allocator: &mut LeaseAllocator, source: u64, wanted: u64) {
         let open = |state: &State| *state == State::Open;
         match allocator.grant(Time(0), Source(source), wanted) {
@@ -53,7 +53,7 @@ impl Model {
                 assert!(self.leases.contains(&State::Held(holder.0)), "{holder:?} holds nothing");
             }
             GrantReply::Over => assert!(self.leases.iter().all(|state| matches!(state, State::FinishedLeases(_)))),
-            GrantReply::Full => panic!("nobody holds so many"),
+            GrantReply::Full => panic!("no worker holds so many"),
         }
     }
 
@@ -115,7 +115,7 @@ impl Model {
         match kind {
             0..=3 => self.grant(allocator, source, amount),
             4..=6 => {
-                // Some of what it holds, in any order.
+                // Some of the leases that it holds, in any order.
                 let mine = (0..).zip(&self.leases).filter(|(_, state)| **state == State::Held(source));
                 let mut leases: Vec<u64> = mine.map(|(place, _)| self.order.lease(OrderIndex(place))).collect();
                 leases.sort_unstable_by_key(|lease| lease.wrapping_mul(amount | 1) % 17);
@@ -126,7 +126,7 @@ impl Model {
             8 => assert_eq!(allocator.expel(Source(source)), self.take_back(|state| state == State::Held(source))),
             9 => {
                 let bytes = saved(allocator);
-                let again = restored(&bytes).expect("what was written");
+                let again = restored(&bytes).expect("valid bytes");
                 assert_eq!((&again, &saved(&again)), (&*allocator, &bytes));
                 *allocator = again;
             }
@@ -134,13 +134,13 @@ impl Model {
                 allocator.settle(Clock(clock));
                 self.settled = self.settled.max(clock);
             }
-            // Everybody dies, and the run goes on from a checkpoint of an earlier clock.
+            // All workers are lost, and a run resumes from a checkpoint of an earlier clock.
             _ => {
                 let clock = clock.max(self.settled);
-                let done = allocator.committed_before(Clock(clock)).expect("it is told apart");
+                let done = allocator.committed_before(Clock(clock)).expect("the clock is not settled");
                 *allocator = LeaseAllocator::resume(allocator.terms(), &done).expect("the same input");
                 self.take_back(|state| !matches!(state, State::FinishedLeases(at) if at < Some(clock)));
-                // What was done then is done before any clock of the new run.
+                // Finished leases count as finished before any clock of the new run.
                 self.leases
                     .iter_mut()
                     .filter(|state| **state != State::Open)
@@ -159,7 +159,7 @@ fn random_run(terms: GrantTerms, steps: Vec<Step>) {
         model.step(&mut allocator, step);
         model.check(&allocator);
     }
-    // One after another dies until one is left, which ends the run.
+    // All workers but one are lost; the last one ends the run.
     for source in 1..4 {
         model.step(&mut allocator, (8, source, 0));
     }
@@ -173,7 +173,7 @@ fn random_run(terms: GrantTerms, steps: Vec<Step>) {
 
 proptest! {
     #[test]
-    fn every_lease_is_committed_once_whatever_happens(
+    fn random_runs_commit_every_lease_once(
         ranges in 0u64..12,
         epochs in 0u32..4,
         shuffle in prop::option::of(any::<u64>()),
@@ -183,7 +183,7 @@ proptest! {
     }
 
     #[test]
-    fn damaged_bytes_are_refused_or_another_ledger_that_works(
+    fn damaged_allocator_bytes_are_refused_or_give_a_working_allocator(
         steps in prop::collection::vec((0u8..11, 0u64..4, 0u64..20), 0..40),
         damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..3),
         length in any::<prop::sample::Index>(),
@@ -205,7 +205,7 @@ proptest! {
                 other.expel(Source(source));
             }
             let again = saved(&other);
-            prop_assert_eq!(saved(&restored(&again).expect("what was written")), again);
+            prop_assert_eq!(saved(&restored(&again).expect("valid bytes")), again);
             prop_assert!(other.committed().count() <= 30 || other.terms() != terms);
         }
     }

@@ -1,4 +1,5 @@
-//! Whether a spec holds together, and whether two are the same: checked when a table is made.
+//! Checks of a table's spec when the table is made: whether its policies fit each other, and
+//! whether two specs are the same.
 
 use super::{CacheSpec, Initial, NumberType, PART_BYTES, TableShape, TableSpec};
 use crate::{Combine, Consistency, UpdaterSpec};
@@ -16,7 +17,7 @@ use std::fmt;
 pub struct SpecError {
     /// The table's name.
     pub table: String,
-    /// What does not fit.
+    /// What is wrong.
     pub problem: String,
     /// What to do about it.
     pub remedy: &'static str,
@@ -31,7 +32,7 @@ impl fmt::Display for SpecError {
 impl std::error::Error for SpecError {}
 
 impl TableSpec {
-    /// Whether the policies fit the shape and each other. Every refusal says what to change.
+    /// Checks that the policies fit the shape and each other. Every refusal says what to change.
     ///
     /// ```
     /// use types::TableSpec;
@@ -56,7 +57,7 @@ impl TableSpec {
         match self.shape {
             TableShape::Dense { rows: 0 } => return refuse("it has no rows".into(), "give it at least one row"),
             TableShape::Dense { rows } if rows >= u64::from(u32::MAX) => {
-                return refuse(format!("{rows} dense rows do not fit any server"), "make it a sparse table");
+                return refuse(format!("{rows} dense rows are more than a table can have"), "make it a sparse table");
             }
             TableShape::Sparse { max_rows, .. } if max_rows == 0 || max_rows >= u64::from(u32::MAX) => {
                 return refuse(format!("max_rows is {max_rows}"), "choose 1 to 4294967294 rows a shard");
@@ -96,7 +97,7 @@ impl TableSpec {
         if self.codecs.filters_by_kkt()
             && !(matches!(self.updater, UpdaterSpec::Proximal { .. }) && matches!(self.combine, Combine::Clock(_)))
         {
-            let problem = "kkt judges weights by the gradient of all workers together, as proximal steps take it";
+            let problem = "kkt needs the sum of all workers' gradients, and the updater proximal";
             return refuse(problem.into(), "use updater proximal and combine by clock, or leave kkt out");
         }
         if let Some(setting) = self.bad_setting() {
@@ -127,7 +128,8 @@ impl TableSpec {
         Ok(())
     }
 
-    /// The first policy in which another spec of the same name differs, in words.
+    /// The first policy in which two specs of the same name differ, in words; `None` if they are
+    /// the same.
     ///
     /// ```
     /// use types::TableSpec;
