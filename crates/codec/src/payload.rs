@@ -260,7 +260,7 @@ impl PayloadDecoder {
     ) -> Result<(), DecodeError> {
         let (format, compressed) = formats.of_values()?;
         let bytes = if compressed {
-            // Encoded values are never longer than this, whatever the formats.
+            // The encoded values of every format are shorter than this.
             self.bytes.decode(bytes, 4 * out.len() + 64, &mut self.scratch)?;
             &self.scratch
         } else {

@@ -1,6 +1,7 @@
-//! One bit for each of some things in order: which keys of a list are meant.
+//! A bit set: one bit for each key of a list.
 
-/// Bits, eight to a byte, the first in the lowest; what is left of the last byte is zero.
+/// A fixed number of bits, eight to a byte, lowest bit first. Unused bits of the last byte are
+/// zero.
 ///
 /// ```
 /// let mut bits = wire::Bits::none(11);
@@ -16,7 +17,7 @@ pub struct Bits {
 }
 
 impl Bits {
-    /// So many, none of them set.
+    /// `count` bits, none of them set.
     ///
     /// ```
     /// use wire::Bits;
@@ -28,7 +29,7 @@ impl Bits {
         Self { count, bytes: vec![0; count.div_ceil(8)] }
     }
 
-    /// As they travelled, unless there are more or fewer than `count`.
+    /// Reads bits from a message. Returns `None` if `bytes` does not hold exactly `count` bits.
     ///
     /// ```
     /// use wire::Bits;
@@ -42,7 +43,7 @@ impl Bits {
         is_bits(count, bytes).then(|| Self { count, bytes: bytes.to_vec() })
     }
 
-    /// Sets one. Panics if there are not so many.
+    /// Sets the bit at `index`. Panics if there is none.
     ///
     /// ```
     /// use wire::Bits;
@@ -56,7 +57,7 @@ impl Bits {
         self.bytes[index / 8] |= 1 << (index % 8);
     }
 
-    /// Whether one is set; those past the end are not.
+    /// Whether the bit at `index` is set; false past the end.
     ///
     /// ```
     /// use wire::Bits;
@@ -70,7 +71,7 @@ impl Bits {
         self.bytes.get(index / 8).is_some_and(|byte| byte & (1 << (index % 8)) != 0)
     }
 
-    /// How many there are.
+    /// The number of bits.
     ///
     /// ```
     /// use wire::Bits;
@@ -84,7 +85,7 @@ impl Bits {
         self.count
     }
 
-    /// How many are set.
+    /// The number of bits that are set.
     ///
     /// ```
     /// use wire::Bits;
@@ -98,7 +99,7 @@ impl Bits {
         ones(&self.bytes)
     }
 
-    /// Those that are set.
+    /// The indices of the bits that are set, rising.
     ///
     /// ```
     /// use wire::Bits;
@@ -111,7 +112,7 @@ impl Bits {
         indices(&self.bytes)
     }
 
-    /// As they travel.
+    /// The bytes to send.
     ///
     /// ```
     /// use wire::Bits;
@@ -126,18 +127,18 @@ impl Bits {
     }
 }
 
-/// Whether these bytes are so many bits.
+/// Whether `bytes` holds exactly `count` bits.
 pub(crate) fn is_bits(count: usize, bytes: &[u8]) -> bool {
     let rest = count % 8;
     bytes.len() == count.div_ceil(8) && (rest == 0 || bytes.last().is_none_or(|last| last >> rest == 0))
 }
 
-/// How many bits are set.
+/// The number of bits that are set.
 pub(crate) fn ones(bytes: &[u8]) -> usize {
     bytes.iter().map(|byte| byte.count_ones() as usize).sum()
 }
 
-/// Which bits are set.
+/// The indices of the bits that are set, rising.
 pub(crate) fn indices(bytes: &[u8]) -> impl Iterator<Item = usize> + '_ {
     bytes.iter().enumerate().filter(|(_, byte)| **byte != 0).flat_map(|(place, byte)| {
         let byte = *byte;
@@ -150,8 +151,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bits_have_one_spelling() {
-        // (how many, bytes, whether they are those)
+    fn bits_read_accepts_one_form_only() {
+        // (number of bits, bytes, whether they are valid)
         let cases: [(usize, &[u8], bool); 7] = [
             (0, &[], true),
             (0, &[0], false),
@@ -167,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_are_set_come_back_in_order() {
+    fn bits_yield_set_indices_in_order() {
         let wanted = [0, 1, 7, 8, 63, 64, 99];
         let mut bits = Bits::none(100);
         wanted.iter().for_each(|index| bits.set(*index));

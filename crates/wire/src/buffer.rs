@@ -1,12 +1,12 @@
-//! Payloads: reference-counted bytes that travel from the caller's memory to a socket, or back,
-//! without being copied.
+//! Payloads: reference-counted bytes that go from the caller's memory to a socket, or back, without
+//! a copy. And a pool that recycles buffers.
 
 use bytemuck::{Pod, Zeroable};
 use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Where a payload's bytes lie.
+/// The kind of memory of a payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MemoryKind {
@@ -14,12 +14,11 @@ pub enum MemoryKind {
     Host,
 }
 
-/// Memory that can stand behind a payload. Its bytes stay in place and unchanged for as long as it
-/// lives.
+/// Memory that a payload can refer to. Its bytes must not move or change while it lives.
 pub trait Backing: Send + Sync {
-    /// All of its bytes.
+    /// All bytes of the memory.
     fn bytes(&self) -> &[u8];
-    /// Where they lie.
+    /// The kind of the memory.
     fn kind(&self) -> MemoryKind {
         MemoryKind::Host
     }
@@ -31,7 +30,7 @@ impl<T: Pod + Send + Sync> Backing for Vec<T> {
     }
 }
 
-/// Its owner has the memory back when the last payload of it is gone.
+/// The owner can use the memory again when the last payload of it is dropped.
 impl<T: Pod + Send + Sync> Backing for Arc<Vec<T>> {
     fn bytes(&self) -> &[u8] {
         bytemuck::cast_slice(self.as_slice())
@@ -44,10 +43,10 @@ impl<T: Pod + Send + Sync> Backing for Arc<[T]> {
     }
 }
 
-/// A piece of reference-counted memory. Cloning it copies no bytes.
+/// A slice of reference-counted memory. Cloning it copies no bytes.
 #[derive(Clone)]
 pub struct Payload {
-    /// `None` stands for no bytes at all, so that small messages allocate nothing.
+    /// `None` for no bytes, so that small messages allocate nothing.
     backing: Option<Arc<dyn Backing>>,
     range: Range<usize>,
 }
@@ -68,37 +67,37 @@ impl Payload {
         self.backing.as_ref().map_or(&[], |backing| &backing.bytes()[self.range.clone()])
     }
 
-    /// How many bytes there are.
+    /// The number of bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.range.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.range.is_empty()
     }
 
-    /// Where the bytes lie.
+    /// The kind of memory.
     #[must_use]
     pub fn kind(&self) -> MemoryKind {
         self.backing.as_ref().map_or(MemoryKind::Host, |backing| backing.kind())
     }
 
-    /// A part of these bytes, sharing the memory. Panics if `range` reaches past the end.
+    /// A slice of these bytes that shares the memory. Panics if `range` extends past the end.
     #[must_use]
     pub fn slice(&self, range: Range<usize>) -> Self {
         assert!(range.start <= range.end && range.end <= self.len(), "slice {range:?} of {} bytes", self.len());
         Self { backing: self.backing.clone(), range: self.range.start + range.start..self.range.start + range.end }
     }
 
-    /// The bytes as numbers, if they are a whole number of them and aligned (as all that transports
-    /// read are).
+    /// The bytes as numbers. Returns `None` unless they are whole numbers and aligned, as payloads
+    /// from transports are.
     #[must_use]
     pub fn numbers<T: Pod>(&self) -> Option<&[T]> {
         if self.is_empty() {
-            // No bytes lie nowhere in particular, aligned or not.
+            // An empty slice needs no alignment.
             return Some(&[]);
         }
         bytemuck::try_cast_slice(self.bytes()).ok()
@@ -117,37 +116,40 @@ impl PartialEq for Payload {
     }
 }
 
-/// One cache line, so that every buffer starts on one.
+/// A cache line: makes every buffer start at one.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 struct Line([u8; 64]);
 
-// SAFETY: 64 plain bytes without padding; any bit pattern is one.
+// SAFETY: 64 plain bytes without padding; any bit pattern is valid.
 unsafe impl Zeroable for Line {}
 // SAFETY: as above.
 unsafe impl Pod for Line {}
 
+/// Bytes of a cache line.
 const LINE: usize = size_of::<Line>();
-/// Buffers come in powers of two from 2^12 to 2^21 bytes; larger ones are made and freed as needed.
+/// The smallest size class: log2 of the bytes of a buffer.
 const SMALLEST_CLASS: u32 = 12;
+/// The number of size classes, 2^12 to 2^21 bytes. Larger buffers are allocated and freed as
+/// needed.
 const CLASSES: usize = 10;
-/// What a pool keeps of each class, in bytes.
+/// The largest number of bytes that a pool keeps in each class.
 const KEPT_BYTES: usize = 16 << 20;
 
-/// Recycles buffers, so that a busy connection touches the same warm memory again and again.
+/// A pool of buffers, so that a busy connection uses the same warm memory again.
 #[derive(Clone, Default)]
 pub struct Pool {
     free: Arc<[Mutex<Vec<Vec<Line>>>; CLASSES]>,
 }
 
 impl Pool {
-    /// A pool that holds nothing yet.
+    /// An empty pool.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A buffer of `bytes` bytes with arbitrary contents, to be filled and then frozen into a
+    /// A buffer of `bytes` bytes with arbitrary contents. The caller fills it and freezes it into a
     /// payload.
     #[must_use]
     pub fn take(&self, bytes: usize) -> Fresh {
@@ -175,7 +177,7 @@ impl fmt::Debug for Pool {
 }
 
 fn class_of(bytes: usize) -> Option<usize> {
-    // Tiny payloads are cheaper to allocate than to lock for.
+    // Allocating a tiny payload is cheaper than taking a lock.
     if bytes <= 1 << 10 {
         return None;
     }
@@ -183,7 +185,7 @@ fn class_of(bytes: usize) -> Option<usize> {
     ((class as usize) < CLASSES).then_some(class as usize)
 }
 
-/// A buffer that is being filled.
+/// A buffer to be filled.
 pub struct Fresh {
     lines: Vec<Line>,
     bytes: usize,
@@ -191,18 +193,18 @@ pub struct Fresh {
 }
 
 impl Fresh {
-    /// Its bytes, to be written.
+    /// The bytes, for writing.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         &mut bytemuck::cast_slice_mut(&mut self.lines)[..self.bytes]
     }
 
-    /// Its bytes as numbers, to be written; a trailing piece of a number is left out.
+    /// The bytes as numbers, for writing, without an incomplete last number.
     pub fn numbers_mut<T: Pod>(&mut self) -> &mut [T] {
         let count = self.bytes / size_of::<T>();
         &mut bytemuck::cast_slice_mut(&mut self.lines)[..count]
     }
 
-    /// From now on it is shared and cannot change.
+    /// Makes the buffer an immutable, shared payload.
     #[must_use]
     pub fn freeze(self) -> Payload {
         if self.bytes == 0 { Payload::EMPTY } else { Payload::new(self) }
@@ -230,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_dropped_buffer_is_used_again() {
+    fn pool_reuses_a_dropped_buffer() {
         let pool = Pool::new();
         let first = pool.take(1 << 20).freeze();
         let address = first.bytes().as_ptr();
@@ -245,14 +247,14 @@ mod tests {
         let part = whole.slice(4..12);
         drop(whole);
         assert_eq!(part.numbers::<f32>(), Some(&[2f32, 3.0][..]));
-        assert_eq!(part.slice(2..4).numbers::<f32>(), None, "two bytes are no f32");
+        assert_eq!(part.slice(2..4).numbers::<f32>(), None, "two bytes are not an f32");
         for nothing in [Payload::EMPTY, part.slice(3..3), pool.copy::<u8>(&[])] {
-            assert_eq!(nothing.numbers::<u64>(), Some(&[][..]), "no bytes are no numbers of any type");
+            assert_eq!(nothing.numbers::<u64>(), Some(&[][..]), "no bytes are zero numbers of any type");
         }
     }
 
     #[test]
-    fn sizes_of_all_classes_come_out_exact() {
+    fn pool_buffers_have_the_exact_size() {
         let pool = Pool::new();
         for bytes in [0, 1, 63, 64, 1 << 10, (1 << 10) + 1, 4096, 4097, 1 << 20, (2 << 20) + 5, 9 << 20] {
             assert_eq!(pool.take(bytes).freeze().len(), bytes);

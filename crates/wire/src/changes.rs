@@ -1,25 +1,26 @@
-//! The protocol of followers: how a shard numbers the changes that it sends, and how a follower
-//! notices a gap.
-//!
+//! The protocol between a shard and its followers: numbered changes, and how a follower notices a
+//! gap.
 //! A shard numbers the batches of its change log: 1, 2, 3, … A message to a follower says which
-//! batches it covers ([`ChangeChunk`]), and the follower keeps the number of the last one that it
-//! holds ([`FollowerCursor`]). A message may cover batches that the follower holds already: rows
-//! are sent as they are, so taking them again is harmless. Where batches are missing, the follower
-//! takes nothing; it is sent everything after its number, or starts over.
+//! batches it covers ([`ChangeChunk`]). The follower keeps the number of the last batch that it
+//! holds ([`FollowerCursor`]).
+//!
+//! A message may cover batches that the follower holds already. Taking them again is harmless,
+//! because rows are sent as they are now. If batches are missing, the follower takes nothing. The
+//! shard sends everything after the follower's number, or the follower starts over.
 
 use crate::field::fields;
 
-/// Which changes of a shard a message carries: one chunk of all that changed after batch `from`, up
-/// to batch `to`.
+/// The changes of a shard that a message carries: one chunk of the range of changes after batch
+/// `from`, up to batch `to`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChangeChunk {
-    /// The follower must hold everything up to this batch.
+    /// The follower must hold all changes up to this batch.
     pub from: u64,
-    /// With the last chunk it holds everything up to this batch.
+    /// With the last chunk, the follower holds all changes up to this batch.
     pub to: u64,
-    /// The chunk's number among those of the same range, from 0.
+    /// The number of the chunk within the range, from 0.
     pub chunk: u32,
-    /// Whether it is the last of them.
+    /// Whether it is the last chunk of the range.
     pub ends: bool,
 }
 
@@ -39,46 +40,47 @@ pub struct ChangeChunk {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FollowerCursor {
     held: u64,
-    /// The range whose chunks are arriving, and how many of them have.
+    /// The range whose chunks are arriving.
     arriving: Option<(u64, u64)>,
+    /// The number of its chunks that have arrived.
     chunks: u32,
 }
 
-/// What a chunk is to a follower.
+/// What a follower does with a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChangeStep {
-    /// The first chunk of a range: what arrived of another range is void.
+    /// Takes it as the first chunk of a range, and drops the chunks of an incomplete range.
     First,
-    /// The next chunk of the range that is arriving.
+    /// Takes it as the next chunk of the range.
     Next,
-    /// The last chunk of a range: with it, the follower holds the range.
+    /// Takes it as the last chunk of a range, which the follower then holds.
     Complete,
-    /// The follower has it already.
+    /// Ignores it, because the follower holds it already.
     Held,
-    /// Something before it is missing.
+    /// Refuses it, because changes before it are missing.
     Gap,
 }
 
 impl FollowerCursor {
-    /// A follower that holds everything up to batch `held`.
+    /// A follower that holds all changes up to batch `held`.
     #[must_use]
     pub fn at(held: u64) -> Self {
         Self { held, arriving: None, chunks: 0 }
     }
 
-    /// The last batch that the follower holds, with everything before it.
+    /// The last batch that the follower holds; it holds all earlier ones too.
     #[must_use]
     pub fn held(&self) -> u64 {
         self.held
     }
 
-    /// Whether chunks of a range have arrived, and not all of them.
+    /// Whether some chunks of a range have arrived, but not all.
     #[must_use]
     pub fn is_arriving(&self) -> bool {
         self.arriving.is_some()
     }
 
-    /// Forgets the chunks of a range that has not arrived whole.
+    /// Drops the chunks of an incomplete range.
     pub fn forget_chunks(&mut self) {
         (self.arriving, self.chunks) = (None, 0);
     }
@@ -90,7 +92,7 @@ impl FollowerCursor {
         matches!(probe.take(chunk), ChangeStep::First | ChangeStep::Next | ChangeStep::Complete)
     }
 
-    /// A chunk arrives. A range of a single chunk is [`ChangeStep::Complete`] at once.
+    /// Takes a chunk. A range of a single chunk is [`ChangeStep::Complete`] at once.
     pub fn take(&mut self, ChangeChunk { from, to, chunk, ends }: ChangeChunk) -> ChangeStep {
         if to <= self.held {
             return ChangeStep::Held;
@@ -123,9 +125,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn follower_takes_ranges_that_begin_where_it_stands_or_before() {
+    fn follower_takes_ranges_that_begin_at_or_before_its_cursor() {
         let mut cursor = FollowerCursor::at(4);
-        // (from, to, chunk, ends, what it is, the number held after it)
+        // (from, to, chunk, ends, expected step, batch held after it)
         let cases = [
             (5, 6, 0, true, ChangeStep::Gap, 4),
             (4, 6, 1, true, ChangeStep::Gap, 4), // the first chunk is missing
@@ -138,7 +140,7 @@ mod tests {
             (4, 6, 2, true, ChangeStep::Held, 6),
             (2, 9, 0, true, ChangeStep::Complete, 9), // covers what is held as well
             (9, 10, 0, false, ChangeStep::First, 9),
-            (9, 11, 0, false, ChangeStep::First, 9), // the wider range takes its place
+            (9, 11, 0, false, ChangeStep::First, 9), // a wider range replaces it
             (9, 10, 1, true, ChangeStep::Gap, 9),
             (9, 11, 1, true, ChangeStep::Complete, 11),
         ];
@@ -149,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn follower_forgets_the_chunks_of_a_range_that_is_given_up() {
+    fn follower_drops_the_chunks_of_an_incomplete_range() {
         let mut cursor = FollowerCursor::at(0);
         let chunk = |chunk, ends| ChangeChunk { from: 0, to: 1, chunk, ends };
         assert_eq!(cursor.take(chunk(0, false)), ChangeStep::First);

@@ -1,29 +1,30 @@
-//! The reader's end of the change feed: how far one shard of a table has been followed, and which
-//! page to ask for next.
+//! The reader's end of the change feed: how far a reader has followed one shard, and which page it
+//! asks for next.
+//! A reader asks for the changes since its cursor. The shard answers in pages, by position, and the
+//! reader asks for all pages of an answer with the same cursor. Each page says up to which batch of
+//! the change log it has the changes. With the last page, the reader has reached the lowest of
+//! these batches.
 //!
-//! A reader asks what changed since its cursor, and is answered in pages, by position. All pages of
-//! an answer are asked for with the same cursor. Each says up to which batch of the change log it
-//! tells what changed; the reader has come to the lowest of these batches when it has all pages. A
-//! reader starts over, with all rows, when the shard cannot tell what changed since the cursor, and
-//! when another server answers in the middle of an answer.
+//! A reader starts over, with all rows, if the shard cannot tell what changed since the cursor, or
+//! if another server answers between two pages.
 
 use crate::{ASK_AGAIN, FeedCursor, Pulled};
 use types::{Clock, Position, PositionRange};
 
-/// What a page of the change feed says beside its rows.
+/// The progress that a page of the change feed reports beside its rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FeedProgress {
-    /// The sequence, and the batch up to which the page tells what changed; `None` where the reader
-    /// has to start over.
+    /// The sequence, and the batch up to which the page has changes; `None` if the reader must
+    /// start over.
     pub reaches: Option<(u64, u64)>,
-    /// The last batch of the log.
+    /// The last batch of the change log.
     pub last: u64,
-    /// Where the next page starts.
+    /// The position at which the next page starts; `None` on the last page.
     pub more: Option<Position>,
 }
 
 impl FeedProgress {
-    /// What an answer says.
+    /// The progress in a shard's answer.
     #[must_use]
     pub fn of(answer: &Pulled) -> Self {
         Self { reaches: answer.sequence, last: answer.contains, more: answer.more }
@@ -45,39 +46,38 @@ impl FeedProgress {
 pub struct FeedReader {
     range: PositionRange,
     cursor: FeedCursor,
-    /// Where the next page starts.
+    /// The position at which the next page starts.
     first: Position,
-    /// In the middle of an answer: what its pages reach.
+    /// Between the pages of an answer: what they have reached.
     reaches: Option<Reached>,
     clock: Clock,
 }
 
-/// Where an answer leaves the reader.
+/// The point that a reader has reached after an answer.
 #[derive(Clone, Copy, Debug)]
 struct Reached {
     sequence: u64,
     number: u64,
-    /// The clock that it has come to, if the answer leaves nothing out.
+    /// The clock that it has reached; `None` if the answer left changes out.
     clock: Option<Clock>,
 }
 
-/// What a page means.
+/// What a reader does with a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FeedStep {
-    /// The shard has nothing to say yet: ask again soon.
+    /// Asks again soon: the shard cannot answer yet.
     AskAgain,
-    /// What the reader knows of this shard is void, and so is the page. The next pages bring all
-    /// rows.
+    /// Drops the page and everything that it knows of this shard. The next pages bring all rows.
     StartsOver,
-    /// The page has rows, or none that changed.
+    /// Takes the rows of the page, if any.
     Rows {
-        /// Whether the reader now has everything that changed before the page was made.
+        /// Whether the reader now has all changes from before the page was made.
         is_up_to_date: bool,
     },
 }
 
 impl FeedReader {
-    /// Follows a shard from a cursor on.
+    /// A reader that follows a shard from a cursor on.
     #[must_use]
     pub fn new(range: PositionRange, cursor: FeedCursor) -> Self {
         let clock = if let FeedCursor::Clock { clock } = cursor { clock } else { Clock(0) };
@@ -90,19 +90,19 @@ impl FeedReader {
         self.range
     }
 
-    /// What to ask next: the cursor, and where the page starts.
+    /// The next request: the cursor, and the position at which the page starts.
     #[must_use]
     pub fn question(&self) -> (FeedCursor, Position) {
         (self.cursor, self.first)
     }
 
-    /// Everything that changed before the frontier came to this clock has been read.
+    /// The reader has all changes from before the frontier reached this clock.
     #[must_use]
     pub fn clock(&self) -> Clock {
         self.clock
     }
 
-    /// Takes a page, made when the frontier had come to `clock`.
+    /// Takes a page that was made when the frontier was at `clock`.
     pub fn take(&mut self, page: &FeedProgress, clock: Clock) -> FeedStep {
         let Some((sequence, number)) = page.reaches else { return self.start_over() };
         if page.reaches == Some(ASK_AGAIN) {
@@ -111,7 +111,7 @@ impl FeedReader {
         let now = Reached { sequence, number, clock: (number == page.last).then_some(clock) };
         let reaches = self.reaches.get_or_insert(now);
         if reaches.sequence != sequence {
-            // Another server answers, which may have other rows.
+            // Another server answers, whose rows may differ.
             return self.start_over();
         }
         if number < reaches.number {
@@ -149,12 +149,12 @@ mod tests {
     }
 
     #[test]
-    fn feed_of_several_pages_goes_on_from_what_the_first_page_reached() {
+    fn feed_continues_from_what_the_first_page_reached() {
         let mut shard = shard(FeedCursor::Rows);
         assert_eq!(shard.question(), (FeedCursor::Rows, Position(10)));
         assert_eq!(shard.take(&page((1, 5), 5, Some(40)), Clock(2)), FeedStep::Rows { is_up_to_date: false });
         assert_eq!(shard.question(), (FeedCursor::Rows, Position(40)));
-        assert_eq!(shard.clock(), Clock(0), "the answer is not whole yet");
+        assert_eq!(shard.clock(), Clock(0), "the answer is not complete yet");
         // Batch 6 was closed between the pages: rows before position 40 may have changed in it.
         assert_eq!(shard.take(&page((1, 6), 6, None), Clock(3)), FeedStep::Rows { is_up_to_date: false });
         assert_eq!(shard.question(), (FeedCursor::Batch { sequence: 1, number: 5 }, Position(10)));
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn feed_goes_on_from_the_lowest_batch_that_a_page_reached() {
+    fn feed_continues_from_the_lowest_batch_that_a_page_reached() {
         let mut shard = shard(FeedCursor::Batch { sequence: 1, number: 3 });
         assert_eq!(shard.take(&page((1, 9), 9, Some(40)), Clock(2)), FeedStep::Rows { is_up_to_date: false });
         // This page tells what changed up to batch 7 and no further.
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn feed_starts_over_where_the_shard_cannot_tell_or_another_server_answers() {
+    fn feed_starts_over_if_changes_are_lost_or_another_server_answers() {
         let mut behind = shard(FeedCursor::Batch { sequence: 1, number: 3 });
         let nothing = FeedProgress { reaches: None, last: 90, more: None };
         assert_eq!(behind.take(&nothing, Clock(9)), FeedStep::StartsOver);
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn feed_asks_again_where_the_shard_has_nothing_to_say_yet() {
+    fn feed_asks_again_if_the_shard_cannot_answer_yet() {
         let mut shard = shard(FeedCursor::Now);
         assert_eq!(shard.take(&page(ASK_AGAIN, 5, None), Clock(2)), FeedStep::AskAgain);
         assert_eq!(shard.question(), (FeedCursor::Now, Position(10)));

@@ -1,5 +1,5 @@
-//! How the small things inside a message are written and read: fixed-width little-endian, lengths
-//! checked before use.
+//! Serialisation of the fields of messages: little-endian numbers of fixed width, and lengths that
+//! are checked before use.
 
 #![deny(clippy::wildcard_enum_match_arm)]
 
@@ -10,21 +10,21 @@ use types::{
     WorkerId,
 };
 
-/// Something that can be part of a message's body, or of a recording.
+/// A type that can be part of a message's body, or of a recording.
 pub trait Field: Sized {
-    /// Appends it to `out`.
+    /// Appends the value to `out`.
     fn put(&self, out: &mut Vec<u8>);
-    /// Reads it from the beginning of `input`, which may hold anything.
+    /// Reads a value from the start of `input`. Accepts any bytes without panic.
     fn get(input: &mut Reader<'_>) -> Result<Self, WireError>;
 }
 
-/// What is left of a body.
+/// The unread rest of a body.
 pub struct Reader<'a>(pub &'a [u8]);
 
 impl<'a> Reader<'a> {
-    /// The next so many bytes, if there are.
+    /// Removes and returns the next `bytes` bytes.
     pub fn take(&mut self, bytes: usize) -> Result<&'a [u8], WireError> {
-        let (head, tail) = self.0.split_at_checked(bytes).ok_or(WireError::Malformed("a body ends too early"))?;
+        let (head, tail) = self.0.split_at_checked(bytes).ok_or(WireError::Malformed("a body that is truncated"))?;
         self.0 = tail;
         Ok(head)
     }
@@ -54,7 +54,7 @@ macro_rules! wrappers {
 }
 wrappers!(Clock, Position, ShardId, Source, Span, TableId, Time, WorkerId, PlanNumber);
 
-/// Writes a struct field by field, in the order given.
+/// Implements [`Field`] for a struct: its fields in the order given.
 macro_rules! fields {
     ($kind:ident { $($field:ident),* $(,)? }) => {
         impl crate::field::Field for $kind {
@@ -67,8 +67,9 @@ macro_rules! fields {
 }
 pub(crate) use fields;
 
-/// Writes a struct that has payloads: its small fields in the order given, then its keys, if it has
-/// any. The rest says how it is put together again from what is left of the body and the payloads.
+/// Implements `put` and `get` for a struct with payloads: its small fields in the order given, then
+/// its keys if it has any. The last argument builds the remaining fields from the rest of the body
+/// and the payloads.
 macro_rules! fields_and_payloads {
     ($kind:ident { $($field:ident),* } $($keys:ident)?, |$input:ident, $payloads:pat_param| { $($rest:tt)* }) => {
         impl $kind {
@@ -88,7 +89,7 @@ macro_rules! fields_and_payloads {
 }
 pub(crate) use fields_and_payloads;
 
-/// Writes an enum as a tag and the fields of its variant.
+/// Implements [`Field`] for an enum: a tag, then the fields of the variant.
 macro_rules! variants {
     ($kind:ident { $($tag:literal => $variant:ident $({ $($field:ident),* $(,)? })?),* $(,)? }) => {
         impl crate::field::Field for $kind {
@@ -111,8 +112,8 @@ macro_rules! variants {
 }
 pub(crate) use variants;
 
-/// Writes an enum of tuple variants as a tag and the fields of its variant, from one list. The
-/// names of the fields are for the reader alone.
+/// Implements [`Field`](crate::Field) for an enum of tuple variants: a tag, then the fields of the
+/// variant. The names of fields only document the list.
 ///
 /// ```
 /// use wire::{Field, Reader};
@@ -169,7 +170,7 @@ impl Field for NodeId {
         self.to_bits().put(out);
     }
     fn get(input: &mut Reader<'_>) -> Result<Self, WireError> {
-        Self::from_bits(Field::get(input)?).ok_or(WireError::Malformed("a name that is no node's"))
+        Self::from_bits(Field::get(input)?).ok_or(WireError::Malformed("a node name that is not valid"))
     }
 }
 
@@ -191,7 +192,7 @@ impl<T: Field> Field for Vec<T> {
         self.iter().for_each(|item| item.put(out));
     }
     fn get(input: &mut Reader<'_>) -> Result<Self, WireError> {
-        // Items are pushed one by one: a made-up length runs into the end of the body before it
+        // Pushes items one by one, so that a forged length fails at the end of the body before it
         // costs memory.
         let count = u32::get(input)?;
         let mut items = Vec::new();

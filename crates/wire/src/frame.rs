@@ -1,4 +1,4 @@
-//! The frame: a fixed header that every message carries alike, the message's body, then its
+//! The frame: a fixed header with the same fields for every message, the message's body, then its
 //! payloads.
 //!
 //! | bytes | field |
@@ -17,50 +17,51 @@
 //! | 64–71 | number of examples |
 //! | 72–79 | codec pipeline |
 //! | 80–87 | check over the 80 bytes above and the body |
-//!
-//! Integers are little-endian. The body is at most [`MAX_BODY_BYTES`] long, a payload at most one
-//! part.
+//! Integers are little-endian. The body has at most [`MAX_BODY_BYTES`], and a payload at most the
+//! size of a part.
 
 use crate::{Message, Payload};
 use std::fmt;
 use types::{Clock, NodeId, PART_BYTES, PlanNumber, Source};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// The version of this format. Peers of another version are refused.
+/// The version of this format. A node refuses peers of another version.
 pub const VERSION: u16 = 5;
-/// Bytes of the fixed header.
+/// The size of the fixed header in bytes.
 pub const HEADER_BYTES: usize = 88;
-/// The longest body that is accepted: a plan with 100,000 members fits.
+/// The largest accepted body in bytes: a plan with 100,000 members fits.
 pub const MAX_BODY_BYTES: usize = 4 << 20;
 const MAGIC: [u8; 4] = *b"SLKW";
+/// The bytes of the header that the check covers.
 const CHECKED: usize = 80;
 
-/// The codecs a payload went through, in order; zero means none follow.
+/// The numbers of the formats that a payload went through, in order, filled up with zeros.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CodecPipeline(pub [u8; 8]);
 
-/// Which stage of its route a frame is in: 0 is the way from a worker to a shard and back.
+/// The stage of its route that a frame is in. 0 is between a worker and a shard.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stage(pub u8);
 
-/// What every frame carries.
+/// The fields that every frame has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// Who sends it.
+    /// The sender.
     pub from: NodeId,
-    /// Whom it is for.
+    /// The receiver.
     pub to: NodeId,
-    /// The plan the sender goes by.
+    /// The plan that the sender has adopted.
     pub plan: PlanNumber,
-    /// Whose update it is part of.
+    /// The incarnation of the worker that sends it. From a coordinator, its term.
     pub source: Source,
-    /// Its number among that source's messages to the shard; 0 where it is not part of a stream.
+    /// The sequence number in the source's stream to the shard; 0 outside a stream. In a heartbeat,
+    /// the sender's own number, which the answer repeats.
     pub number: u64,
-    /// From a worker: its clock. From a shard: its frontier.
+    /// From a worker, its clock. From a shard, its frontier.
     pub clock: Clock,
-    /// How many examples the shard has not yet been told of.
+    /// The number of examples that the worker has not reported to the shard before.
     pub examples: u64,
-    /// What the payloads went through.
+    /// The formats of the encoded payloads.
     pub codecs: CodecPipeline,
     /// The stage of the route.
     pub stage: Stage,
@@ -84,39 +85,39 @@ impl Head {
     }
 }
 
-/// One message on its way.
+/// A message with its head.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Frame {
-    /// What every frame carries.
+    /// The fields that every frame has.
     pub head: Head,
-    /// What this one says.
+    /// The message.
     pub message: Message,
 }
 
-/// Why bytes are not a frame. The connection they came on is closed.
+/// Why bytes are not a frame. The receiver closes the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WireError {
-    /// They do not start like one: something else is talking to this port.
+    /// The bytes do not start with the magic: another program uses this port.
     NotSlackwater,
-    /// The peer speaks another version.
+    /// The peer has another version of the protocol.
     Version {
-        /// Theirs.
+        /// The peer's version.
         theirs: u16,
     },
-    /// A length is beyond what any message needs.
+    /// A length in the header exceeds its limit.
     TooLong {
-        /// What is too long.
+        /// What the length is of.
         what: &'static str,
-        /// How long it says it is.
+        /// The announced bytes.
         bytes: u64,
-        /// The most that is allowed.
+        /// The allowed bytes.
         most: u64,
     },
-    /// The check does not match: the bytes were damaged.
+    /// The check does not match: the bytes were damaged on the way.
     Damaged,
     /// The connection ended in the middle of a frame.
     Truncated,
-    /// Well framed, but no message.
+    /// The frame is intact, but its content is not a message. Says what is wrong.
     Malformed(&'static str),
 }
 
@@ -128,7 +129,9 @@ impl fmt::Display for WireError {
                 f,
                 "the peer speaks version {theirs} of the protocol and this is version {VERSION}; run the same release everywhere"
             ),
-            Self::TooLong { what, bytes, most } => write!(f, "{what} of {bytes} bytes is beyond the {most} allowed"),
+            Self::TooLong { what, bytes, most } => {
+                write!(f, "{what} of {bytes} bytes exceeds the limit of {most} bytes")
+            }
             Self::Truncated => write!(f, "the connection ended in the middle of a frame"),
             Self::Damaged => write!(f, "a frame was damaged on the way"),
             Self::Malformed(what) => write!(f, "a malformed message: {what}"),
@@ -138,7 +141,7 @@ impl fmt::Display for WireError {
 
 impl std::error::Error for WireError {}
 
-/// Appends the header and body of `frame` to `out`. The payloads follow on the wire as they are.
+/// Appends the header and body of `frame` to `out`. The transport sends the payloads after them.
 pub fn encode(frame: &Frame, out: &mut Vec<u8>) {
     let start = out.len();
     out.resize(start + HEADER_BYTES, 0);
@@ -169,8 +172,7 @@ pub fn encode(frame: &Frame, out: &mut Vec<u8>) {
     seal(&mut out[start..]);
 }
 
-/// Puts the right check into the bytes of a header and a body, whatever else they say. For tests of
-/// what stands behind it.
+/// Writes a matching check into a header, for tests that damage frames and must get past the check.
 #[doc(hidden)]
 pub fn seal(bytes: &mut [u8]) {
     let Some((header, body)) = bytes.split_at_mut_checked(HEADER_BYTES) else { return };
@@ -182,18 +184,19 @@ fn check(header: &[u8], body: &[u8]) -> u64 {
     xxh3_64(header) ^ xxh3_64(body).rotate_left(1)
 }
 
-/// A header that has been looked at far enough to know how many bytes follow it.
+/// A header of which the lengths have been read and checked.
 #[derive(Clone, Debug)]
 pub struct Header {
     bytes: [u8; HEADER_BYTES],
-    /// Bytes of the body.
+    /// The bytes of the body.
     pub body: usize,
-    /// Bytes of the payloads.
+    /// The bytes of the two payloads.
     pub payloads: [usize; 2],
 }
 
 impl Header {
-    /// Reads the fixed part. Refuses before anything of the announced size is allocated.
+    /// Reads magic, version and lengths. Refuses excessive lengths before the receiver allocates
+    /// memory.
     pub fn parse(bytes: &[u8; HEADER_BYTES]) -> Result<Self, WireError> {
         if bytes[..4] != MAGIC {
             return Err(WireError::NotSlackwater);
@@ -224,15 +227,16 @@ impl Header {
     }
 }
 
-/// The frame that a header, a body and payloads make together.
+/// Decodes a frame from its header, body and payloads.
 pub fn decode(header: &Header, body: &[u8], payloads: [Payload; 2]) -> Result<Frame, WireError> {
     if check(&header.bytes[..CHECKED], body) != header.word(CHECKED) {
         return Err(WireError::Damaged);
     }
-    let node = |shifted: u64| NodeId::from_bits(shifted as u32).ok_or(WireError::Malformed("a name that is no node's"));
+    let node =
+        |shifted: u64| NodeId::from_bits(shifted as u32).ok_or(WireError::Malformed("a node name that is not valid"));
     let parties = header.word(20);
     if header.bytes[28..32] != [0; 4] {
-        return Err(WireError::Malformed("something where nothing is defined"));
+        return Err(WireError::Malformed("a reserved field that is not zero"));
     }
     let mut codecs = [0; 8];
     codecs.copy_from_slice(&header.bytes[72..80]);
@@ -288,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_survives_the_wire_with_every_field() {
+    fn frames_round_trip_with_every_field() {
         let frame = push();
         assert_eq!(through_bytes(&frame), Ok(frame.clone()));
         let Message::Push(push) = frame.message else { panic!("a push") };
@@ -305,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn any_damaged_byte_of_header_or_body_is_noticed() {
+    fn frames_with_any_damaged_byte_are_refused() {
         let frame = push();
         let mut bytes = Vec::new();
         encode(&frame, &mut bytes);
@@ -321,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_beyond_reason_are_refused_before_memory_is_taken() {
+    fn headers_with_excessive_lengths_are_refused_before_allocation() {
         let mut bytes = Vec::new();
         encode(&push(), &mut bytes);
         let mut header: [u8; HEADER_BYTES] = bytes[..HEADER_BYTES].try_into().expect("a header");
@@ -334,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_of_another_version_is_told_apart_from_garbage() {
+    fn headers_of_another_version_are_distinguished_from_garbage() {
         let mut bytes = Vec::new();
         encode(&push(), &mut bytes);
         let mut header: [u8; HEADER_BYTES] = bytes[..HEADER_BYTES].try_into().expect("a header");
@@ -345,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_has_one_spelling() {
+    fn frames_have_one_encoding() {
         let head = Head::plain(NodeId::Worker(0), NodeId::Coordinator);
         let mut bytes = Vec::new();
         encode(&Frame { head, message: Message::Control(Control::Heartbeat) }, &mut bytes);
@@ -367,10 +371,10 @@ mod tests {
     }
 
     #[test]
-    fn a_known_list_travels_without_its_keys() {
+    fn known_key_lists_are_sent_without_keys() {
         let keys = Keys::distinct(Placement::Spread, &[1, 2, 3]).slice(1..3);
         assert!(matches!(keys.by_signature(), KeyPart::Known { start: 1, count: 2, .. }));
-        let KeyPart::List { positions, start: 1, .. } = keys.in_full() else { panic!("spelt out") };
+        let KeyPart::List { positions, start: 1, .. } = keys.in_full() else { panic!("in full") };
         assert_eq!(positions.len(), 16);
     }
 }

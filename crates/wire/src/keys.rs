@@ -1,4 +1,5 @@
-//! Key lists: sorted, unique, immutable, and known by a signature once they have been sent.
+//! Key lists: sorted, unique and immutable. A list is sent in full once and as a signature
+//! afterwards.
 
 mod choice;
 mod part;
@@ -12,7 +13,8 @@ use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 use types::{Key, NumberType, PART_BYTES, Placement, Position, PositionRange};
 
-/// 128 bits over a whole key list, which stand for it once a shard has seen it.
+/// A 128-bit hash of a whole key list. It stands for the list in messages to a shard that knows the
+/// list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Signature(pub u128);
 
@@ -22,9 +24,9 @@ impl fmt::Display for Signature {
     }
 }
 
-/// The keys of a batch in their table's order, each once. Cloning is cheap; make it once and use it
-/// often, because a list that was sent before travels as a signature. A program makes it with its
-/// table's `keys`, or with [`Keys::run`].
+/// The keys of a batch in their table's order, each once. A program makes it with its table's
+/// `keys`, or with [`Keys::run`]. Cloning is cheap. Make a list once and use it often, because a
+/// list that was sent before is sent as a signature.
 ///
 /// ```
 /// use types::Placement;
@@ -32,7 +34,7 @@ impl fmt::Display for Signature {
 ///
 /// let keys = Keys::distinct(Placement::Spread, &[9, 4, 9]);
 /// assert_eq!(keys.len(), 2);
-/// let values: Vec<f32> = keys.ids().map(|id| id as f32).collect();    // in this order, whatever it is
+/// let values: Vec<f32> = keys.ids().map(|id| id as f32).collect();    // in the list's order
 /// # assert_eq!(values.iter().sum::<f32>(), 13.0);
 /// ```
 #[derive(Clone)]
@@ -60,14 +62,14 @@ enum List {
 pub enum KeyError {
     /// The id at `index` does not come after the one before it in the table's order.
     Unsorted {
-        /// Where it stands.
+        /// The index of the id.
         index: usize,
         /// The id.
         key: Key,
     },
-    /// The id at `index` stands there twice.
+    /// The id at `index` occurs twice.
     Repeated {
-        /// Where it stands the second time.
+        /// The index of its second occurrence.
         index: usize,
         /// The id.
         key: Key,
@@ -79,11 +81,11 @@ impl fmt::Display for KeyError {
         match self {
             Self::Unsorted { index, key } => write!(
                 f,
-                "{key} at index {index} is out of the table's order; make the list with Keys::distinct, which sorts"
+                "{key} at index {index} is not in the table's order; make the list with Keys::distinct, which sorts"
             ),
             Self::Repeated { index, key } => write!(
                 f,
-                "{key} at index {index} stands there twice; add its values up and make the list with Keys::distinct"
+                "{key} at index {index} occurs twice; add up its values and make the list with Keys::distinct"
             ),
         }
     }
@@ -92,8 +94,8 @@ impl fmt::Display for KeyError {
 impl std::error::Error for KeyError {}
 
 impl Keys {
-    /// `ids` put into the table's order, each once. What comes first is what [`Keys::ids`] yields
-    /// first.
+    /// Sorts `ids` into the table's order and drops repetitions. Values of a batch follow the order
+    /// of [`Keys::ids`].
     ///
     /// ```
     /// use types::Placement;
@@ -107,7 +109,7 @@ impl Keys {
         Self::with_places(placement, ids, &mut Vec::new())
     }
 
-    /// As [`Keys::distinct`], and says for each of `ids` which place it has in the list.
+    /// As [`Keys::distinct`], and fills `places` with the index of each of `ids` in the list.
     ///
     /// ```
     /// use types::Placement;
@@ -123,15 +125,15 @@ impl Keys {
         Self::from_sorted(placement, order::distinct(&positions, places))
     }
 
-    /// `ids`, which must be in the table's order already and each once. Fails naming the first that
-    /// is not.
+    /// Takes `ids` that are in the table's order already, each once. The error names the first id
+    /// that is not.
     ///
     /// ```
     /// use types::{Key, Placement};
     /// use wire::{KeyError, Keys};
     ///
     /// assert_eq!(Keys::in_order(Placement::Ordered, &[4, 9]).expect("rising").len(), 2);
-    /// let error = Keys::in_order(Placement::Ordered, &[4, 9, 9]).expect_err("9 stands there twice");
+    /// let error = Keys::in_order(Placement::Ordered, &[4, 9, 9]).expect_err("9 occurs twice");
     /// assert_eq!(error, KeyError::Repeated { index: 2, key: Key(9) });
     /// ```
     pub fn in_order(placement: Placement, ids: &[u64]) -> Result<Self, KeyError> {
@@ -139,7 +141,8 @@ impl Keys {
         Self::at(placement, &positions)
     }
 
-    /// Neighbouring keys of a dense or ordered table. An empty or backward range is an empty list.
+    /// Consecutive keys of a dense or ordered table. An empty or reversed range gives an empty
+    /// list.
     ///
     /// ```
     /// use wire::Keys;
@@ -153,7 +156,7 @@ impl Keys {
         Self { placement: Placement::Ordered, list: List::Run { first: ids.start, count } }
     }
 
-    /// Positions that are sorted and unique, such as a shard sends.
+    /// Takes positions that are sorted and unique, such as a shard sends.
     ///
     /// ```
     /// use types::Placement;
@@ -177,7 +180,7 @@ impl Keys {
         Self { placement, list }
     }
 
-    /// How many keys there are.
+    /// The number of keys.
     ///
     /// ```
     /// use wire::Keys;
@@ -192,7 +195,7 @@ impl Keys {
         }
     }
 
-    /// Whether there are none.
+    /// Whether there are no keys.
     ///
     /// ```
     /// use wire::Keys;
@@ -204,7 +207,7 @@ impl Keys {
         self.len() == 0
     }
 
-    /// The order they are in.
+    /// The order of the keys.
     ///
     /// ```
     /// use types::Placement;
@@ -217,7 +220,7 @@ impl Keys {
         self.placement
     }
 
-    /// The position of the key at `index`. Panics if there are not so many.
+    /// The position of the key at `index`. Panics past the end of a sorted list.
     ///
     /// ```
     /// use types::Position;
@@ -233,7 +236,7 @@ impl Keys {
         }
     }
 
-    /// The program's ids, in the table's order: values of a batch go row after row in this order.
+    /// The program's ids, in the table's order. The rows of a batch's values are in this order.
     ///
     /// ```
     /// use types::Placement;
@@ -245,7 +248,7 @@ impl Keys {
         (0..self.len()).map(|index| self.placement.key(self.position(index)).0)
     }
 
-    /// The positions of a sorted list; nothing for a run.
+    /// The positions of a sorted list; empty for a run.
     pub(crate) fn sorted(&self) -> &[u64] {
         match &self.list {
             List::Run { .. } => &[],
@@ -274,7 +277,7 @@ impl Keys {
         }
     }
 
-    /// Which of these keys lie in `range`, as indices.
+    /// The indices of the keys in `range`.
     ///
     /// ```
     /// use types::{Position, PositionRange};
@@ -301,7 +304,7 @@ impl Keys {
         }
     }
 
-    /// Rows of `width` numbers that fit one part together with their keys.
+    /// The number of rows of `width` numbers that fit one part with their keys.
     ///
     /// ```
     /// use types::{NumberType, PART_BYTES};
@@ -318,7 +321,7 @@ impl Keys {
         (PART_BYTES / (width as usize * number.bytes() + key_bytes)).max(1)
     }
 
-    /// The keys at `indices` (rising), as a list of its own.
+    /// A new list of the keys at `indices`, which must rise.
     ///
     /// ```
     /// use wire::Keys;
@@ -343,7 +346,7 @@ impl fmt::Debug for Keys {
 
 /// The index of the first position that does not rise above the one before it.
 pub(crate) fn first_disorder(positions: &[u64]) -> Option<usize> {
-    // Blocks first, without branches, so that the common case runs at the speed of memory.
+    // Tests whole blocks without branches, so that the common case runs at the speed of memory.
     const BLOCK: usize = 512;
     let mut start = 1;
     while start < positions.len() {
@@ -363,7 +366,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_come_back_in_the_tables_order_each_once() {
+    fn keys_distinct_sorts_ids_and_drops_repetitions() {
         let keys = Keys::distinct(Placement::Spread, &[5, 3, 9, 3, 5]);
         let ids: Vec<u64> = keys.ids().collect();
         let mut sorted = ids.clone();
@@ -373,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn disorder_is_named_by_index() {
+    fn key_errors_name_the_index() {
         assert_eq!(
             Keys::in_order(Placement::Ordered, &[1, 4, 2]).err(),
             Some(KeyError::Unsorted { index: 2, key: Key(2) })
@@ -411,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signature_depends_on_every_key_of_the_list() {
+    fn signatures_depend_on_every_key() {
         let ids: Vec<u64> = (0..100).map(|i| i * 2).collect();
         let whole = Keys::in_order(Placement::Ordered, &ids).expect("sorted").signature();
         for index in 0..ids.len() {

@@ -1,11 +1,11 @@
-//! Which coordinator a node heeds: of several that led one after the other, only the last that it
-//! has heard of.
+//! The check for the newest coordinator: a node accepts messages only from the coordinator with the
+//! highest term it has seen.
 
 use crate::Head;
 use types::NodeId;
 
-/// The newest leader that a node has heard of, by its term. A coordinator says its term as the
-/// source of what it sends; it is 0 where there never is another.
+/// The highest term that a node has seen. A coordinator sends its term as the source in the head.
+/// The term is 0 in a run that only ever has one coordinator.
 ///
 /// ```
 /// use wire::Leader;
@@ -22,8 +22,8 @@ pub struct Leader {
 }
 
 impl Leader {
-    /// Whether a frame is to be taken: it is not a coordinator's, or not one's that led before
-    /// another that was heard of.
+    /// Whether the node accepts a frame: all frames of other nodes, and those of a coordinator with
+    /// the highest term seen so far.
     pub fn heeds(&mut self, head: &Head) -> bool {
         if head.from != NodeId::Coordinator {
             return true;
@@ -33,7 +33,7 @@ impl Leader {
         is_last
     }
 
-    /// Whether there may be another after it.
+    /// Whether another coordinator may follow.
     #[must_use]
     pub fn may_change(&self) -> bool {
         self.term > 0

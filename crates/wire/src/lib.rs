@@ -1,10 +1,13 @@
-//! The frame and the messages: the only wire format.
+//! The wire format: frames and messages.
+//! A [`Frame`] is a [`Head`], which has the same fields in every frame, and a [`Message`]. Bulk
+//! data (positions and values) follows a message as [`Payload`]s, which this crate never copies.
+//! [`encode`] writes the head and the small fields into a buffer, and the transport writes the
+//! payloads from where they are. [`decode`] takes payloads that the transport has read from the
+//! socket.
 //!
-//! A [`Frame`] is a [`Head`], which every message carries alike, and a [`Message`], which is one of
-//! its kinds. Bulk data (positions and values) rides behind a message as [`Payload`]s that are
-//! never copied here: encoding writes the small part into a buffer and leaves the payloads to the
-//! transport's vectored write; decoding takes payloads that the transport has read straight from
-//! the socket.
+//! The crate also has what both ends of a connection share: key lists ([`Keys`]), the cursors of
+//! followers ([`FollowerCursor`], [`FeedReader`]) and the check for the newest coordinator
+//! ([`Leader`]).
 
 mod bits;
 mod buffer;

@@ -1,18 +1,18 @@
-//! Memory that its owner keeps, lent as a payload for a while: nothing is copied, and the owner
-//! waits for it.
+//! Lends a caller's memory as a payload without copying it. The caller blocks until all pieces of
+//! the payload are dropped.
 
 use crate::buffer::{Backing, Payload};
 use bytemuck::Pod;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
-/// Whether the memory is its owner's alone again.
+/// Signals that the last payload of the memory was dropped.
 #[derive(Default)]
 struct Return {
     done: Mutex<bool>,
     changed: Condvar,
 }
 
-/// The memory, for as long as any payload of it lives.
+/// The lent memory; dropped with its last payload.
 struct Lent {
     bytes: &'static [u8],
     returned: Arc<Return>,
@@ -31,7 +31,7 @@ impl Drop for Lent {
     }
 }
 
-/// Waits, when it is dropped, for the memory to come back: whatever becomes of the work.
+/// Waits on drop until the memory is returned, also if the work panics.
 struct Await(Arc<Return>);
 
 impl Drop for Await {
@@ -41,9 +41,9 @@ impl Drop for Await {
     }
 }
 
-/// Lends `numbers` to `work` as a payload, which it may pass on. Returns what `work` does, once the
-/// last piece of the payload is gone: until then it blocks, so `work` should return only when
-/// everybody it gave a piece to is about to be done with it.
+/// Lends `numbers` to `work` as a payload, which it may pass on. Blocks until the last piece of the
+/// payload is dropped, and then returns the result of `work`. So `work` should pass pieces only to
+/// code that soon drops them.
 ///
 /// ```
 /// let kept = [1f32, 2.0, 3.0];
@@ -51,16 +51,17 @@ impl Drop for Await {
 ///     let piece = payload.slice(4..12);
 ///     std::thread::spawn(move || piece.numbers::<f32>().map(|numbers| numbers.iter().sum::<f32>()))
 /// });
-/// assert_eq!(reader.join().expect("no panic"), Some(5.0));     // it was done before `lend` was
+/// assert_eq!(reader.join().expect("no panic"), Some(5.0));     // it was done before `lend`
+/// returned
 /// ```
 pub fn lend<T: Pod + Sync, R>(numbers: &[T], work: impl FnOnce(Payload) -> R) -> R {
     let bytes: &[u8] = bytemuck::cast_slice(numbers);
     let returned = Arc::new(Return::default());
     let _await = Await(returned.clone());
-    // SAFETY: the memory is borrowed until this function is left, and it is left, by a return or by
-    // a panic, only through `_await`, which waits until `Lent` has been dropped. Nothing else has
-    // the reference: `Backing::bytes` gives it out for as long as the backing is borrowed, and so
-    // does `Payload::bytes`.
+    // SAFETY: `numbers` is borrowed until this function ends. A return and a panic both drop
+    // `_await`, which waits until `Lent` is dropped. Only `Lent` has the static reference:
+    // `Backing::bytes` and `Payload::bytes` return it with the shorter lifetime of their own
+    // borrow.
     let bytes = unsafe { std::mem::transmute::<&[u8], &'static [u8]>(bytes) };
     work(Payload::new(Lent { bytes, returned }))
 }
@@ -73,7 +74,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn what_is_lent_reads_as_a_copy_does() {
+    fn lend_gives_the_same_bytes_as_a_copy() {
         let pool = Pool::new();
         for length in [0usize, 1, 5, 1_000] {
             let numbers: Vec<f64> = (0..length).map(|n| n as f64).collect();
@@ -86,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn the_owner_has_it_back_only_when_the_last_piece_is_gone() {
+    fn lend_returns_when_the_last_piece_is_dropped() {
         let mut numbers = vec![7u64; 1_000];
         for _ in 0..20 {
             let gone = Arc::new(AtomicBool::new(false));
@@ -101,14 +102,14 @@ mod tests {
                     });
                 }
             });
-            assert!(gone.load(Ordering::SeqCst), "the longest wait was for the largest piece");
+            assert!(gone.load(Ordering::SeqCst), "lend waits for the largest piece, which is dropped last");
             numbers.fill(8);
             numbers.fill(7);
         }
     }
 
     #[test]
-    fn a_panic_waits_too() {
+    fn lend_waits_after_a_panic_too() {
         let numbers = [1u8; 10];
         let gone = Arc::new(AtomicBool::new(false));
         let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {

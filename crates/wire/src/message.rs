@@ -1,4 +1,5 @@
-//! The messages: each is one of its kinds, with every field documented.
+//! The list of messages, with the sender and receiver of each. The files below document every
+//! field.
 
 #![deny(clippy::wildcard_enum_match_arm)]
 
@@ -23,43 +24,57 @@ use crate::Payload;
 use crate::field::{Field, Reader};
 use crate::frame::WireError;
 
-/// What one node says to another.
+/// A message from one node to another.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Message {
-    /// Worker to shard, in its stream: one part of a push.
+    /// Worker to shard, in its stream: one part of a push. The shard applies it or refuses it, and
+    /// acknowledges it by `Acked`.
     Push(Push),
-    /// Worker to shard, in its stream: a clock has ended.
+    /// Worker to shard, in its stream, at the end of each clock. The shard advances its frontier,
+    /// and acknowledges by `Acked`.
     Marker(Marker),
-    /// Worker to shard, in its stream: an updater's setting changes at a clock.
+    /// Worker to shard, in its stream: changes an updater's setting from a clock on. Acknowledged
+    /// by `Acked`.
     Tune(Tune),
-    /// Shard to worker: how much of the stream is finished.
+    /// Shard to worker: acknowledges the stream up to a number. The worker frees what it kept for a
+    /// resend, and finishes the tickets.
     Acked(Acked),
-    /// Shard to worker: go back in the stream.
+    /// Shard to worker, when it misses an item or does not know a key list. The worker resends its
+    /// stream from a number on.
     Resend(Resend),
-    /// Worker to shard: one part of a read.
+    /// Worker to shard: one part of a read. The shard answers by `Pulled` or `PullRefused`, maybe
+    /// after parking the read.
     Pull(Pull),
-    /// Shard to worker: the rows.
+    /// Shard to worker, in answer to `Pull`: the rows. The worker hands them to its program and its
+    /// cache.
     Pulled(Pulled),
-    /// Shard to worker: no rows, and why.
+    /// Shard to worker, in answer to `Pull`: no rows, and why. The worker fails the ticket, or
+    /// sends the keys again in full.
     PullRefused(PullRefused),
-    /// Shard to worker: a read is parked, and for whom it waits.
+    /// Shard to worker, when a read has been parked for a while: which workers it waits for. The
+    /// worker reports them to its program.
     ReadWaiting(ReadWaiting),
-    /// Shard to worker: rows that changed since the last refresh.
+    /// Shard to a worker that subscribed, when the frontier moves: rows that changed since the last
+    /// refresh. The worker updates its cache and answers by `Refreshed`.
     Refresh(Refresh),
-    /// Worker to shard: a refresh has arrived.
+    /// Worker to shard: acknowledges refreshes. The shard drops a subscriber that falls too far
+    /// behind.
     Refreshed(Refreshed),
-    /// Shard to worker: what published rows change by.
+    /// Shard to a worker that asked for deltas: how rows changed. The worker adds the delta to its
+    /// cached rows.
     Delta(Delta),
-    /// Replica to its successor, or to a new replica: a chunk of a batch or of a backfill.
+    /// Replica to its successor, or tail to a new replica: a chunk of a replication batch or of a
+    /// backfill. The receiver applies it once the batch is complete.
     ReplicaChunk(ReplicaChunk),
-    /// And back: the chunk's batch or backfill is acknowledged.
+    /// Replica to the sender of a `ReplicaChunk`: acknowledges replication batches and chunks of a
+    /// backfill.
     Replicated(Replicated),
-    /// Everything about membership, tables and barriers.
+    /// Between the coordinator and a node: membership, tables, barriers, checkpoints, data leases.
     Control(Control),
 }
 
 impl Message {
-    /// The byte that names the kind.
+    /// The byte for the kind of message in the frame's header.
     pub(crate) fn kind(&self) -> u8 {
         match self {
             Self::Push(_) => 0,
@@ -80,7 +95,7 @@ impl Message {
         }
     }
 
-    /// The bulk data that rides behind: positions, then values.
+    /// The payloads that follow the message: positions, then values.
     #[must_use]
     pub fn payloads(&self) -> [&Payload; 2] {
         const NONE: &Payload = &Payload::EMPTY;
@@ -145,10 +160,10 @@ impl Message {
             _ => return Err(WireError::Malformed("an unknown kind of message")),
         };
         if !input.0.is_empty() {
-            return Err(WireError::Malformed("bytes left over behind a message"));
+            return Err(WireError::Malformed("bytes after the end of a message"));
         }
         if message.payloads().map(Payload::len) != announced {
-            return Err(WireError::Malformed("a payload that this message does not have"));
+            return Err(WireError::Malformed("a payload with a kind of message that has none"));
         }
         Ok(message)
     }

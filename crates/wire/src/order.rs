@@ -1,14 +1,14 @@
-//! Positions put in order, in linear time where they are spread evenly.
+//! Bucket sort of positions: linear time for evenly spread positions, O(n log n) otherwise.
 
-/// A position and where it stood.
+/// A position and its index in the input.
 type Entry = (u64, u32);
 
-/// From here on a bucket is not sorted by insertion: its positions were not spread evenly, perhaps
-/// on purpose.
+/// A bucket of more entries is not sorted by insertion: its positions are not evenly spread,
+/// perhaps by a hostile choice of keys.
 const CROWDED: usize = 32;
 
-/// The distinct ones of some positions, sorted; and in `places`, for each as it was given, where it
-/// stands among them.
+/// Returns the distinct positions, sorted. Fills `places` with the index of each given position in
+/// the result.
 pub fn distinct(positions: &[u64], places: &mut Vec<u32>) -> Vec<u64> {
     places.clear();
     places.resize(positions.len(), 0);
@@ -22,17 +22,17 @@ pub fn distinct(positions: &[u64], places: &mut Vec<u32>) -> Vec<u64> {
     distinct
 }
 
-/// Dealt into buckets by their highest bits, then sorted bucket by bucket.
+/// Distributes the positions to buckets by their highest bits, then sorts each bucket.
 fn sorted(positions: &[u64]) -> Vec<Entry> {
     let entries = positions.iter().copied().zip(0..);
-    // About one a bucket when they are spread evenly.
+    // About one entry a bucket for evenly spread positions.
     let Some(bits) = positions.len().checked_ilog2().filter(|bits| *bits > 0) else {
         let mut entries: Vec<Entry> = entries.collect();
         entries.sort_unstable();
         return entries;
     };
     let bucket = |position: u64| (position >> (64 - bits)) as usize;
-    // Where each bucket's next entry goes; in the end, where each ends.
+    // The index of each bucket's next entry; after the loop, the end of the bucket.
     let mut ends = vec![0u32; 1 << bits];
     positions.iter().for_each(|position| ends[bucket(*position)] += 1);
     let mut start = 0;
@@ -84,7 +84,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn spread_or_crowded_positions_are_sorted_each_once(
+        fn distinct_sorts_spread_and_crowded_positions(
             spread in prop::collection::vec(any::<u64>(), 0..300),
             crowded in prop::collection::vec(0..200u64, 0..300),
             same in 0..100usize,

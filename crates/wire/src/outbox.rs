@@ -1,4 +1,4 @@
-//! Where machines put what they have to say.
+//! The outbox: the frames that a machine wants to send.
 
 use crate::Frame;
 
@@ -9,18 +9,18 @@ pub struct Outbox {
 }
 
 impl Outbox {
-    /// Nothing to say yet.
+    /// An empty outbox.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Says something.
+    /// Appends a frame.
     pub fn send(&mut self, frame: Frame) {
         self.frames.push(frame);
     }
 
-    /// Everything said since the last time, in order.
+    /// Removes and returns all frames, in order.
     pub fn drain(&mut self) -> impl Iterator<Item = Frame> + '_ {
         self.frames.drain(..)
     }

@@ -1,5 +1,5 @@
-//! Things in one piece that travel in several: a frame with its payloads, a list with all of its
-//! keys. Recordings hold them so.
+//! Serialisation in one piece of values that messages send in several: a frame with its payloads, a
+//! list with all its keys. Recordings use it.
 
 use crate::field::{Field, Reader};
 use crate::frame::WireError;
@@ -18,7 +18,7 @@ impl Field for Payload {
     }
 }
 
-/// Header, body and payloads, one after the other, as on a connection.
+/// Header, body and payloads one after the other, as on a connection.
 impl Field for Frame {
     fn put(&self, out: &mut Vec<u8>) {
         encode(self, out);
@@ -49,7 +49,7 @@ impl Field for PositionRange {
     }
 }
 
-/// The whole list, whoever may have seen it.
+/// The whole list, even if a receiver knows it already.
 impl Field for Keys {
     fn put(&self, out: &mut Vec<u8>) {
         self.placement().put(out);
@@ -68,14 +68,14 @@ impl Field for Keys {
         if bool::get(input)? {
             let positions = Payload::get(input)?;
             let positions =
-                positions.numbers().ok_or(WireError::Malformed("a key list is not a whole number of keys"))?;
-            return Self::at(placement, positions).map_err(|_| WireError::Malformed("a key list that is not in order"));
+                positions.numbers().ok_or(WireError::Malformed("a key list that is not a whole number of keys"))?;
+            return Self::at(placement, positions).map_err(|_| WireError::Malformed("a key list that is not sorted"));
         }
         let (first, count) = <(u64, u64)>::get(input)?;
-        let end = first.checked_add(count).ok_or(WireError::Malformed("keys beyond the last there is"))?;
+        let end = first.checked_add(count).ok_or(WireError::Malformed("keys beyond the largest key"))?;
         match placement {
             Placement::Ordered => Ok(Self::run(first..end)),
-            Placement::Spread => Err(WireError::Malformed("neighbouring keys of a table that spreads them")),
+            Placement::Spread => Err(WireError::Malformed("a run of keys of a spread table")),
         }
     }
 }
@@ -93,13 +93,13 @@ mod tests {
             assert!(T::get(&mut Reader(&bytes[..cut])).is_err(), "cut after {cut} of {} bytes", bytes.len());
         }
         let mut input = Reader(&bytes);
-        let read = T::get(&mut input).expect("what was written");
+        let read = T::get(&mut input).expect("valid bytes");
         assert!(input.0.is_empty());
         read
     }
 
     #[test]
-    fn frames_come_back_with_their_payloads() {
+    fn frames_round_trip_with_their_payloads() {
         let head = Head::plain(NodeId::Worker(1), NodeId::Server(0));
         let keys = Keys::distinct(Placement::Spread, &[1, 2, 3]).slice(0..3).in_full();
         let values = Pool::new().copy(&[1f32, 2.0, 3.0]);
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_come_back_in_their_order() {
+    fn key_lists_round_trip_in_order() {
         let lists = [
             Keys::run(0..0),
             Keys::run(3..9),
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_out_of_order_are_refused() {
+    fn key_lists_out_of_order_are_refused() {
         let mut bytes = Vec::new();
         Keys::distinct(Placement::Ordered, &[4, 9]).put(&mut bytes);
         let first = bytes.len() - 16;

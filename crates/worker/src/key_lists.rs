@@ -55,7 +55,7 @@ impl KeyListDictionary {
                 let tag = u8::get(input)?;
                 let (from, bits) = (self.get_plain(tag, input)?, Payload::get(input)?);
                 let bits = Bits::read(from.len(), bits.bytes());
-                Ok(from.choose(&bits.ok_or(WireError::Malformed("bits that are not one for each key"))?))
+                Ok(from.choose(&bits.ok_or(WireError::Malformed("a bit set of another length than its key list"))?))
             }
             tag => self.get_plain(tag, input),
         }

@@ -1,5 +1,5 @@
-//! A list that was chosen from another: to a shard that has seen the other, it is named by a bit
-//! for each of its keys.
+//! Lists that were chosen from another list. To a shard that knows the other list, a choice is sent
+//! as one bit for each key of that list.
 
 use super::{KeyPart, KeySlice, Keys, List, Signature};
 use crate::{Bits, Payload};
@@ -7,18 +7,18 @@ use std::ops::Range;
 use std::sync::Arc;
 use types::PositionRange;
 
-/// Where a list comes from.
+/// The list that another was chosen from, and which of its keys.
 #[derive(Debug)]
 pub(super) struct Choice {
-    /// A sorted list, chosen from nothing itself.
+    /// A sorted list that is not itself a choice.
     from: Keys,
-    /// Its keys that were chosen, rising.
+    /// The indices of the chosen keys, rising.
     indices: Vec<u32>,
 }
 
 impl Keys {
-    /// The keys whose bits are set, as a list of its own that travels as those bits where this one
-    /// is known.
+    /// A new list of the keys whose bits are set. It is sent as these bits to a shard that knows
+    /// this list.
     ///
     /// ```
     /// use types::Placement;
@@ -51,7 +51,8 @@ impl Keys {
         chosen
     }
 
-    /// The list that these keys were [chosen](Keys::choose) from, and which of its keys they are.
+    /// The list that these keys were [chosen](Keys::choose) from, with a bit set for each chosen
+    /// key.
     ///
     /// ```
     /// use types::Placement;
@@ -79,9 +80,9 @@ impl Keys {
         }
     }
 
-    /// How the keys within `range` fall into parts of at most `rows`, in order. What was chosen
-    /// from another list falls apart where that one does, so that each part is chosen from a part
-    /// that may be known.
+    /// Splits the keys within `range` into parts of at most `rows` keys, in order. A choice is
+    /// split where the list it was chosen from is split, so that each part is a choice from one
+    /// part of that list.
     ///
     /// ```
     /// use types::PositionRange;
@@ -102,7 +103,7 @@ impl Keys {
 }
 
 impl KeySlice {
-    /// The list that these keys were chosen from, and which of its keys they lie among.
+    /// The list that these keys were chosen from, and the range of its indices in which they lie.
     #[must_use]
     pub fn chosen_from(&self) -> Option<(Signature, Range<usize>)> {
         let Choice { from, indices } = self.keys.choice()?;
@@ -111,7 +112,7 @@ impl KeySlice {
         Some((from.signature()?, first as usize..last as usize + 1))
     }
 
-    /// What travels to a shard that has seen keys `start` to `start + count` of that list, among
+    /// The message form for a shard that knows keys `start` to `start + count` of that list, among
     /// which these lie.
     #[must_use]
     pub fn by_choice(&self, start: u64, count: u32) -> Option<KeyPart> {
@@ -136,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_choice_is_named_by_bits_of_what_it_was_chosen_from() {
+    fn choices_are_sent_as_bits_of_the_original_list() {
         let ids: Vec<u64> = (0..20).map(|i| i * 3).collect();
         let all = Keys::in_order(Placement::Ordered, &ids).expect("sorted");
         let third = chosen(&all, |index| index % 3 == 1);
@@ -153,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_a_choice_lie_within_parts_of_what_it_was_chosen_from() {
+    fn choices_split_where_the_original_list_splits() {
         let rows = 5_000;
         let ids: Vec<u64> = (0..3 * rows as u64 + 5).collect();
         let all = Keys::in_order(Placement::Ordered, &ids).expect("sorted");

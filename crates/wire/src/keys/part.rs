@@ -1,4 +1,5 @@
-//! The keys of one part: a piece of a list as machines hold it, and as it travels.
+//! The keys of one part: as a slice of a list in a machine ([`KeySlice`]), and as sent in a message
+//! ([`KeyPart`]).
 
 use super::{Keys, List, Signature, first_disorder};
 use crate::Payload;
@@ -8,7 +9,7 @@ use crate::frame::WireError;
 use std::ops::Range;
 use types::{Position, PositionRange};
 
-/// Neighbouring keys of one list: what one part speaks of.
+/// Consecutive keys of one list: the keys of one part.
 #[derive(Clone, Debug)]
 pub struct KeySlice {
     pub(super) keys: Keys,
@@ -16,7 +17,7 @@ pub struct KeySlice {
 }
 
 impl Keys {
-    /// A piece of the list, as machines hold it.
+    /// A slice of the list.
     #[must_use]
     pub fn slice(&self, range: Range<usize>) -> KeySlice {
         KeySlice { keys: self.clone(), range }
@@ -24,7 +25,7 @@ impl Keys {
 }
 
 impl KeySlice {
-    /// Which keys of the whole list these are.
+    /// The indices of these keys in the whole list.
     #[must_use]
     pub fn range(&self) -> Range<usize> {
         self.range.clone()
@@ -36,25 +37,25 @@ impl KeySlice {
         self.keys.position(self.range.start + index)
     }
 
-    /// How many keys there are.
+    /// The number of keys.
     #[must_use]
     pub fn len(&self) -> usize {
         self.range.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no keys.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.range.is_empty()
     }
 
-    /// Those of them after the first so many.
+    /// The slice without its first `count` keys.
     #[must_use]
     pub fn after(&self, count: usize) -> Self {
         Self { keys: self.keys.clone(), range: self.range.end.min(self.range.start + count)..self.range.end }
     }
 
-    /// The positions, where they are a sorted list.
+    /// The positions of a sorted list; `None` for a run.
     #[must_use]
     pub fn sorted(&self) -> Option<&[u64]> {
         match &self.keys.list {
@@ -63,7 +64,7 @@ impl KeySlice {
         }
     }
 
-    /// What travels to a shard that has seen the list before, or for a run.
+    /// The message form for a shard that knows the list, or for a run.
     #[must_use]
     pub fn by_signature(&self) -> KeyPart {
         match (&self.keys.list, self.keys.signature()) {
@@ -74,7 +75,7 @@ impl KeySlice {
         }
     }
 
-    /// What travels to a shard that has not seen the list.
+    /// The message form for a shard that does not know the list.
     #[must_use]
     pub fn in_full(&self) -> KeyPart {
         match (&self.keys.list, self.keys.signature()) {
@@ -87,73 +88,73 @@ impl KeySlice {
         }
     }
 
-    /// The signature of the whole list, unless it is a run.
+    /// The signature of the whole list; `None` for a run.
     #[must_use]
     pub fn signature(&self) -> Option<Signature> {
         self.keys.signature()
     }
 }
 
-/// The keys of one part as they travel.
+/// The keys of one part, as sent in a message.
 #[derive(Clone, Debug, PartialEq)]
 pub enum KeyPart {
-    /// Neighbouring positions.
+    /// Consecutive positions.
     Run {
-        /// The first of them.
+        /// The first position.
         first: Position,
-        /// How many there are.
+        /// The number of positions.
         count: u64,
     },
-    /// Keys `start` and following of the list with this signature, spelt out.
+    /// A slice of a list, with its positions in full.
     List {
-        /// Of the whole list.
+        /// The signature of the whole list.
         signature: Signature,
-        /// Where in the whole list this piece starts.
+        /// The index in the whole list at which the slice starts.
         start: u64,
-        /// u64 each.
+        /// The positions, u64 each.
         positions: Payload,
     },
-    /// As `List`, with the positions shortened by the crate `codec`.
+    /// As `List`, with the positions encoded by the codec `keys`.
     Packed {
-        /// Of the whole list.
+        /// The signature of the whole list.
         signature: Signature,
-        /// Where in the whole list this piece starts.
+        /// The index in the whole list at which the slice starts.
         start: u64,
-        /// How many keys of it.
+        /// The number of keys in the slice.
         count: u32,
-        /// What stands for the positions.
+        /// The encoded positions.
         packed: Payload,
     },
-    /// Keys `start` to `start + count` of a list that the shard has seen.
+    /// Keys `start` to `start + count` of a list that the shard knows.
     Known {
-        /// Of the whole list.
+        /// The signature of the whole list.
         signature: Signature,
-        /// Where in the whole list this piece starts.
+        /// The index in the whole list at which the slice starts.
         start: u64,
-        /// How many keys of it.
+        /// The number of keys in the slice.
         count: u32,
     },
-    /// Those of keys `start` to `start + count` of a list that the shard has seen whose bits are
-    /// set.
+    /// The keys whose bits are set, among keys `start` to `start + count` of a list that the shard
+    /// knows.
     Chosen {
-        /// Of the whole list.
+        /// The signature of the whole list.
         signature: Signature,
-        /// Where in the whole list the piece starts.
+        /// The index in the whole list at which the slice starts.
         start: u64,
-        /// How many keys the piece has, chosen or not.
+        /// The number of keys in the slice, chosen or not.
         count: u32,
-        /// A bit for each of them: see [`crate::Bits`].
+        /// A bit for each key of the slice: see [`crate::Bits`].
         bits: Payload,
     },
-    /// Whatever keys the shard has between two positions (reads only).
+    /// All keys that the shard has in a range (reads only).
     Scan {
-        /// Both ends included.
+        /// The range of positions.
         range: PositionRange,
     },
 }
 
 impl KeyPart {
-    /// How many keys there are, where that is known without the shard.
+    /// The number of keys; `None` for a scan, which only the shard can count.
     #[must_use]
     pub fn count(&self) -> Option<u64> {
         match self {
@@ -165,8 +166,7 @@ impl KeyPart {
         }
     }
 
-    /// Those of the list's piece that are chosen, as indices into it; none where keys are not named
-    /// that way.
+    /// The indices of chosen keys within the slice; empty for other forms.
     pub fn chosen(&self) -> impl Iterator<Item = usize> + '_ {
         bits::indices(if let Self::Chosen { bits, .. } = self { bits.bytes() } else { &[] })
     }
@@ -223,7 +223,7 @@ impl KeyPart {
             0 => Self::Run { first: Field::get(input)?, count: Field::get(input)? },
             1 => {
                 if !positions.len().is_multiple_of(8) {
-                    return Err(WireError::Malformed("a key list is not a whole number of keys"));
+                    return Err(WireError::Malformed("a key list that is not a whole number of keys"));
                 }
                 Self::List { signature: Signature(Field::get(input)?), start: Field::get(input)?, positions }
             }
@@ -244,7 +244,7 @@ impl KeyPart {
                 let start = Field::get(input)?;
                 let count = u32::get(input)?;
                 if !bits::is_bits(count as usize, positions.bytes()) {
-                    return Err(WireError::Malformed("bits that are not one for each key"));
+                    return Err(WireError::Malformed("a bit set of another length than its key list"));
                 }
                 Self::Chosen { signature, start, count, bits: positions }
             }
@@ -252,7 +252,7 @@ impl KeyPart {
         })
     }
 
-    /// The first key that does not rise above the one before it, as an index into the piece.
+    /// The index in the slice of the first key that does not rise above the one before it.
     #[must_use]
     pub fn first_disorder(&self) -> Option<usize> {
         match self {

@@ -1,4 +1,8 @@
-//! Membership, tables and barriers: what passes between the coordinator and everybody else.
+//! Control messages between the coordinator and servers or workers: membership, plans, tables,
+//! barriers, checkpoints and data leases.
+//!
+//! Each variant says who sends it to whom, when, and what the receiver does. Nodes repeat a request
+//! until it is answered, so receivers accept repetitions.
 
 #![deny(clippy::wildcard_enum_match_arm)]
 
@@ -6,412 +10,454 @@ use super::{NodeReport, Status};
 use crate::field::{fields, variants};
 use types::{Clock, NodeId, Plan, PlanNumber, ShardId, Source, Span, TableId, TableSpec, WorkerId};
 
-/// What a process is.
+/// The role of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeRole {
-    /// It holds shards.
+    /// A server, which holds shards.
     Server,
-    /// It computes.
+    /// A worker, which computes.
     Worker,
 }
 
-/// One party of the run and where it listens.
+/// A node of the run and its address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// Its name.
+    /// The name of the node.
     pub node: NodeId,
-    /// Where it listens: `host:port`, or empty in one process.
+    /// The address at which it listens: `host:port`, or empty within one process.
     pub address: String,
 }
 
-/// Membership, tables and barriers.
+/// A control message.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Control {
-    /// Anyone to the coordinator, first of all.
+    /// Process to coordinator, as its first message: asks for a place in the run. Answered by
+    /// `Welcome` or `JoinRefused`.
     Join {
-        /// What it is.
+        /// The role that the process wants.
         role: NodeRole,
-        /// Where it listens.
+        /// The address at which it listens.
         address: String,
-        /// A random number that tells a repeated join from another process's.
+        /// A random number by which the coordinator tells a repeated join from that of another
+        /// process.
         token: u64,
-        /// The number it asks for among those of its role; without one it is given the first that
-        /// is free.
+        /// The place that it wants among the nodes of its role; `None` for the first free one.
         place: Option<u32>,
-        /// The job that it was started for; empty if that does not matter.
+        /// The job that it was started for; empty for any job. The coordinator refuses nodes of
+        /// another job.
         job: String,
     },
-    /// Coordinator: who you are.
+    /// Coordinator to a process, in answer to `Join`: it has a place. The node then sends
+    /// heartbeats and waits for `Begin`.
     Welcome {
-        /// The name given.
+        /// The name of the node.
         node: NodeId,
-        /// The incarnation, for workers.
+        /// The incarnation of a worker.
         source: Source,
-        /// The token of the join this answers.
+        /// The token of the join that this answers.
         token: u64,
     },
-    /// Coordinator: no place for you, and why.
+    /// Coordinator to a process, in answer to `Join`: it has no place. The process gives up and
+    /// reports the reason.
     JoinRefused {
-        /// In words.
+        /// Why, in words.
         reason: String,
-        /// The token of the join this answers.
+        /// The token of the join that this answers.
         token: u64,
     },
-    /// Coordinator to a node: the run has begun, and you are part of this plan.
+    /// Coordinator to a node, when the run begins or, for a late node, when it is part of the plan.
+    /// The node takes part from now on.
     Begin {
         /// The plan.
         plan: Plan,
-        /// Where everybody listens.
+        /// The addresses of all nodes.
         members: Vec<Member>,
-        /// Where a worker's clock stands: at the end of what everybody else has finished.
+        /// The clock at which a worker starts: the first that the other workers have not finished.
         clock: Clock,
-        /// Barriers that were passed without it.
+        /// The number of barriers that were passed before this node joined.
         barriers: u64,
-        /// How long the serving lease of a server is, where others could take over its shards. Each
+        /// The length of a serving lease, if other servers could take over shards. Each
         /// acknowledged heartbeat renews it.
         serving_lease: Option<Span>,
     },
-    /// Coordinator to all: this plan replaces the one before.
+    /// Coordinator to servers, and then to workers: replaces the plan. The node adopts it and
+    /// answers by `Adopted`.
     Adopt {
         /// The plan.
         plan: Plan,
-        /// Where everybody listens.
+        /// The addresses of all nodes.
         members: Vec<Member>,
-        /// Whether every server goes by it. Only then does anybody answer for a shard that another
-        /// did before.
+        /// Whether every server has adopted the plan. Only then may a server answer for a shard
+        /// that another server answered for before.
         enacted: bool,
     },
-    /// The answer: it is done.
+    /// Node to coordinator, in answer to `Adopt`: it has adopted the plan. The coordinator enacts
+    /// the plan when all servers have.
     Adopted {
-        /// The plan's number.
+        /// The number of the plan.
         plan: PlanNumber,
-        /// Whether it is known that every server goes by it.
+        /// Whether the node knows that the plan is enacted.
         enacted: bool,
-        /// The highest frontier of any shard that the node answers for, which waits for whoever is
-        /// new in the plan.
+        /// The highest frontier of the shards that the node answers for. A worker that is new in
+        /// the plan starts at the highest of all servers.
         frontier: Clock,
     },
-    /// Worker to coordinator: make this table, or tell me its number if it is there.
+    /// Worker to coordinator, when its program opens a table: make it, or find it if it exists.
+    /// Answered by `TableMade` or `TableRefused`.
     MakeTable {
-        /// The spec.
+        /// The spec of the table.
         spec: TableSpec,
     },
-    /// Coordinator to servers: hold shards of this table. To workers: there is this table, so end
-    /// your clocks for it.
+    /// Coordinator to servers, when a table is made: each creates its shards of it. To workers,
+    /// when all servers have: each sends its clock markers to the new shards too. Both answer
+    /// by `TableAdded`.
     AddTable {
-        /// Its number.
+        /// The number of the table.
         table: TableId,
-        /// The spec.
+        /// The spec of the table.
         spec: TableSpec,
     },
-    /// The answer: it is known, or why it cannot be held.
+    /// Node to coordinator, in answer to `AddTable` or `Restore`: the table is ready, or why it
+    /// cannot be.
     TableAdded {
-        /// Its number.
+        /// The number of the table.
         table: TableId,
-        /// A problem, in words.
+        /// What went wrong, in words; `None` if nothing did.
         problem: Option<String>,
     },
-    /// Coordinator to worker: the table is there.
+    /// Coordinator to a worker, in answer to `MakeTable`: all servers hold the table. The worker
+    /// may use it.
     TableMade {
-        /// Its number.
+        /// The number of the table.
         table: TableId,
-        /// Its name.
+        /// The name of the table.
         name: String,
     },
-    /// Coordinator to worker: the table cannot be, and why.
+    /// Coordinator to a worker, in answer to `MakeTable`: the table cannot be made. The worker
+    /// fails the call.
     TableRefused {
-        /// Its name.
+        /// The name of the table.
         name: String,
-        /// In words.
+        /// Why, in words.
         problem: String,
     },
-    /// Worker to coordinator: I am at the barrier with this number.
+    /// Worker to coordinator, when its program reaches a barrier. Answered by `BarrierPassed`, when
+    /// all workers are there.
     Barrier {
         /// The worker's count of barriers, from 1.
         number: u64,
     },
-    /// Coordinator to workers: everybody is at the barrier.
+    /// Coordinator to workers, when all have reached a barrier. The worker's program goes on.
     BarrierPassed {
-        /// Which.
+        /// The number of the barrier.
         number: u64,
     },
-    /// Coordinator to a waiting worker: who is missing.
+    /// Coordinator to a worker that has waited at a barrier for a while. The worker reports the
+    /// missing workers to its program.
     BarrierWaiting {
-        /// Which barrier.
+        /// The number of the barrier.
         number: u64,
-        /// Who is missing.
+        /// The missing workers.
         on: Vec<WorkerId>,
     },
-    /// Anyone to the coordinator and back: alive. The head's number is the asker's own.
+    /// Node to coordinator, periodically: it is alive. The head's clock is a worker's clock, or the
+    /// furthest frontier of a server. The coordinator answers by the same message with the same
+    /// number in the head, which renews a server's serving lease; or by `Begin` or `Lost`.
     Heartbeat,
-    /// Node to coordinator: done, not dead. A worker says it when everything it pushed is
-    /// acknowledged.
+    /// Node to coordinator: it leaves the run in order. A worker sends it when everything that it
+    /// pushed is acknowledged.
     Bye,
-    /// Coordinator to all: a node is lost, and how that was noticed.
+    /// Coordinator to all nodes, when the run cannot go on without a lost node; and to an expelled
+    /// node, which learns that it is lost itself. The receiver stops with this reason.
     Lost {
-        /// Which.
+        /// The lost node.
         node: NodeId,
-        /// In words.
+        /// How the loss was noticed, in words.
         reason: String,
     },
-    /// Coordinator to servers: every worker has left.
+    /// Coordinator to servers, when every worker has left: the run is over, and the server ends.
     Finish,
-    /// Tail to coordinator: a new replica is backfilled.
+    /// Tail to coordinator, when a new replica holds all of a shard. The coordinator makes it part
+    /// of the chain in the next plan.
     Backfilled {
-        /// Of which table.
+        /// The table.
         table: TableId,
-        /// Which shard.
+        /// The shard of it.
         shard: ShardId,
-        /// The server that holds it.
+        /// The server with the new replica.
         server: u32,
-        /// The plan by which it was backfilled.
+        /// The plan in which it was backfilled. The coordinator ignores a report for another plan.
         plan: PlanNumber,
     },
-    /// A coordinator that does not lead, to whoever asks it: go elsewhere.
+    /// Standby coordinator to a node that contacts it: it does not lead. The node contacts the
+    /// leader instead.
     Follow {
-        /// The address of the coordinator that leads, as it says; empty if none is known to.
+        /// The address of the leading coordinator; empty if the sender knows none.
         leader: String,
     },
-    /// Anyone to the coordinator: how does the run stand?
+    /// Any process to the coordinator: asks for the state of the run. Answered by `Status`.
     AskStatus,
-    /// The answer.
+    /// Coordinator to the asking process, in answer to `AskStatus`.
     Status {
-        /// How.
+        /// The state of the run.
         status: Box<Status>,
     },
-    /// Node to coordinator: I cannot go on, and why.
+    /// Node to coordinator: it cannot go on. The coordinator ends the run with this reason.
     Fail {
-        /// In words.
+        /// Why, in words.
         reason: String,
     },
-    /// Coordinator to servers: copy what you answer for when its frontier reaches this clock, and
-    /// write it there. To workers: what your codecs have still to send when you come to it. Said
-    /// again until everything is written, and answered each time.
+    /// Coordinator to servers and workers, repeatedly until the checkpoint is written.
+    ///
+    /// - A server copies each shard that it answers for when its frontier reaches the clock, and
+    ///   writes the copies to the store. It answers by `Written`, `Unwritten` or `Missed` for each
+    ///   shard.
+    /// - A worker writes its residuals when it reaches the clock. It answers by `ResidualsWritten`,
+    ///   `Unwritten` or `Passed`.
     Checkpoint {
-        /// Which checkpoint of the run, from 1.
+        /// The number of the checkpoint in the run, from 1.
         number: u64,
-        /// The clock.
+        /// The clock of the checkpoint.
         clock: Clock,
-        /// Whether every worker has left: everything is copied as it is, wherever its frontier
-        /// stands.
+        /// Whether every worker has left. Servers then copy each shard as it is, at any frontier.
         last: bool,
-        /// The store.
+        /// The location of the store.
         location: String,
-        /// The checkpoint's name there.
+        /// The name of the checkpoint in the store.
         name: String,
     },
-    /// Head to coordinator: the clock of a checkpoint has passed here, and it was not copied.
+    /// Server to coordinator, in answer to `Checkpoint`: the frontier of a shard was past the clock
+    /// when the request arrived. The coordinator gives up this checkpoint and chooses a later
+    /// clock.
     Missed {
-        /// Which checkpoint.
+        /// The number of the checkpoint.
         number: u64,
-        /// Of which table.
+        /// The table.
         table: TableId,
-        /// Which shard.
+        /// The shard of it.
         shard: ShardId,
-        /// Where its frontier stands.
+        /// The frontier of the shard.
         frontier: Clock,
     },
-    /// Server to coordinator: the copy of a shard is in the store.
+    /// Server to coordinator, in answer to `Checkpoint`: the copy of a shard is in the store. The
+    /// coordinator publishes the manifest when everything is.
     Written {
-        /// Of which checkpoint.
+        /// The number of the checkpoint.
         number: u64,
-        /// Of which table.
+        /// The table.
         table: TableId,
-        /// Which shard.
+        /// The shard of it.
         shard: ShardId,
-        /// What the manifest is to say of it, as the store's writer put it.
+        /// The entry of this shard in the manifest, as the store's writer made it.
         entry: String,
     },
-    /// Server to coordinator: the copy of a shard could not be written, and why.
+    /// Server or worker to coordinator, in answer to `Checkpoint`: its part could not be written.
+    /// The coordinator gives up this checkpoint.
     Unwritten {
-        /// Of which checkpoint.
+        /// The number of the checkpoint.
         number: u64,
-        /// In words.
+        /// Why, in words.
         reason: String,
     },
-    /// Worker to coordinator: what its codecs had still to send when it came to the clock of a
-    /// checkpoint is in the store, or there was nothing.
+    /// Worker to coordinator, in answer to `Checkpoint`: its residuals at the clock are in the
+    /// store, or it had none.
     ResidualsWritten {
-        /// Of which checkpoint.
+        /// The number of the checkpoint.
         number: u64,
-        /// What the manifest is to say of it, as the store's writer put it.
+        /// The entry of the residuals in the manifest, as the store's writer made it; `None`
+        /// without residuals.
         entry: Option<String>,
     },
-    /// Worker to coordinator: it was past the clock of a checkpoint when it heard of it, and has
-    /// something to send.
+    /// Worker to coordinator, in answer to `Checkpoint`: it was past the clock when the request
+    /// arrived, and has residuals. The coordinator gives up this checkpoint and chooses a later
+    /// clock.
     Passed {
-        /// Of which checkpoint.
+        /// The number of the checkpoint.
         number: u64,
-        /// Where it is.
+        /// The worker's clock.
         clock: Clock,
     },
-    /// Coordinator to servers: hold shards of this table, as a checkpoint has them. Answered as a
-    /// table that is added.
+    /// Coordinator to servers of a resumed run, in place of `AddTable`: each reads its shards of
+    /// the table from the checkpoint, and answers by `TableAdded`.
     Restore {
-        /// Its number.
+        /// The number of the table.
         table: TableId,
-        /// The spec.
+        /// The spec of the table.
         spec: TableSpec,
-        /// The clock that the checkpoint is of.
+        /// The clock of the checkpoint.
         clock: Clock,
-        /// The store.
+        /// The location of the store.
         location: String,
-        /// The checkpoint's name there.
+        /// The name of the checkpoint in the store.
         name: String,
     },
-    /// Worker to coordinator: lease this data set, or tell me its number if it is leased already.
+    /// Worker to coordinator, when its program opens a data set: lease it out, or find it if
+    /// another worker opened it. Answered by `LeasesOpened`.
     OpenLeases {
-        /// Its name.
+        /// The name of the data set.
         name: String,
-        /// What is leased, and how.
+        /// The terms of its leases. They must be the same in all workers.
         terms: LeaseTerms,
     },
-    /// The answer.
+    /// Coordinator to a worker, in answer to `OpenLeases`.
     LeasesOpened {
-        /// Its name.
+        /// The name of the data set.
         name: String,
-        /// Its number, or why it cannot be leased.
+        /// The number of the data set, or why it cannot be leased, in words.
         set: Result<u32, String>,
     },
-    /// Worker to coordinator: give me leases.
+    /// Worker to coordinator, when it needs leases. Answered by `Leased`, `LeasesOver` or
+    /// `LeasesEnded`; until then, `LeasesAwaited` may come.
     AskLeases {
-        /// Of which data set.
+        /// The number of the data set.
         set: u32,
-        /// The worker's count of what it asked of this data set, from 1: said again, it is answered
-        /// again.
+        /// The number of the worker's request for this data set, from 1. A repeated request is
+        /// answered again.
         number: u64,
-        /// How many it would like.
+        /// The number of leases wanted.
         wanted: u64,
     },
-    /// Coordinator to worker: these are yours, those among them that you know of included.
+    /// Coordinator to a worker, in answer to `AskLeases`: all leases that the worker holds. The
+    /// worker starts on those that are new to it.
     Leased {
-        /// Of which data set.
+        /// The number of the data set.
         set: u32,
-        /// What this answers.
+        /// The number of the request that this answers.
         number: u64,
-        /// In the order of granting.
+        /// The leases, in the order of granting.
         leases: Vec<u64>,
-        /// Minibatches to put into each clock from now on.
+        /// The number of minibatches to put into each clock from now on.
         share: u32,
     },
-    /// Coordinator to worker: every lease is committed.
+    /// Coordinator to a worker, in answer to `AskLeases`: every lease is committed. The worker ends
+    /// clocks up to the given one and finishes the data set.
     LeasesOver {
-        /// Of which data set.
+        /// The number of the data set.
         set: u32,
-        /// What this answers.
+        /// The number of the request that this answers.
         number: u64,
-        /// The clock that the furthest of all workers is at: whoever has heard this ends clocks as
-        /// far as that.
+        /// The clock of the furthest worker.
         clock: Clock,
     },
-    /// Coordinator to a worker that asked: nothing is left, but what others hold may come back.
+    /// Coordinator to a worker that waits for an answer to `AskLeases`: no lease is left, but other
+    /// workers may give theirs back. The worker keeps waiting. It ends clocks up to the given one,
+    /// so that no worker waits for it.
     LeasesAwaited {
-        /// Of which data set.
+        /// The number of the data set.
         set: u32,
-        /// What this answers.
+        /// The number of the request that waits.
         number: u64,
-        /// The clock that the furthest of all workers is at: who waits ends clocks as far as that,
-        /// so that nobody waits for it.
+        /// The clock of the furthest worker.
         clock: Clock,
-        /// Who holds leases, where that is worth telling.
+        /// Workers that hold leases, after a longer wait; otherwise empty.
         on: Vec<WorkerId>,
     },
-    /// Worker to coordinator: I learn no more of this, and nobody is to; what I hold is given back.
-    /// Coordinator to workers: so says one of you.
+    /// Worker to coordinator, when its program ends a data set early: no more leases are granted,
+    /// and the worker gives back its own. Coordinator to workers: a worker has ended the data set,
+    /// so they stop too.
     EndLeases {
-        /// Of which data set.
+        /// The number of the data set.
         set: u32,
     },
-    /// Coordinator to worker, in place of [`Control::LeasesOver`]: nobody holds leases any more,
-    /// and what is not committed stays so.
+    /// Coordinator to a worker, in place of [`Control::LeasesOver`]: a worker has ended the data
+    /// set early, and no worker holds leases any more. The remaining leases stay uncommitted. The
+    /// worker ends clocks up to the given one and finishes the data set.
     LeasesEnded {
-        /// Of which data set.
+        /// The number of the data set.
         set: u32,
-        /// What this answers.
+        /// The number of the request that this answers.
         number: u64,
-        /// The clock that the furthest of all workers is at: whoever has heard this ends clocks as
-        /// far as that.
+        /// The clock of the furthest worker.
         clock: Clock,
     },
-    /// Worker to coordinator: I hold leases and am at the head's clock.
+    /// Worker to coordinator, repeatedly while it holds leases; the head has its clock. The
+    /// coordinator passes the furthest clock to waiting workers, and repeats `EndLeases` if the
+    /// data set was ended.
     Learning {
-        /// Of which data set.
+        /// The number of the data set.
         set: u32,
     },
-    /// Worker to coordinator: this lease is done, and whatever was pushed of it is acknowledged.
+    /// Worker to coordinator: a lease is done, and everything pushed for it is acknowledged.
+    /// Answered by `LeaseCommitted`.
     CommitLease {
-        /// Of which data set.
+        /// The number of the data set.
         set: u32,
-        /// Its number.
+        /// The number of the lease.
         lease: u64,
-        /// The clock in which it was done.
+        /// The clock in which the worker finished it.
         clock: Clock,
-        /// Examples learnt from since the last commit…
+        /// The number of examples since the last commit.
         examples: u64,
-        /// … and the time that took, waiting for others left out.
+        /// The time spent on these examples, without waiting for others.
         busy: Span,
     },
-    /// The answer.
+    /// Coordinator to a worker, in answer to `CommitLease`.
     LeaseCommitted {
-        /// Of which data set.
+        /// The number of the data set.
         set: u32,
-        /// Its number.
+        /// The number of the lease.
         lease: u64,
-        /// Why it is not, in words.
+        /// Why the lease was not committed, in words; `None` if it was.
         problem: Option<String>,
     },
-    /// Coordinator to servers: leases before a place are committed, and shards whose frontier is at
-    /// a clock need not know of them any more.
+    /// Coordinator to servers, when more leases are committed. Each shard whose frontier has
+    /// reached the clock forgets its applied parts of leases below the place. The server answers by
+    /// `LeasesForgotten` when all its shards have.
     ForgetLeases {
-        /// Of which data set.
+        /// The number of the data set.
         set: u32,
-        /// Which lease stands at which place: how many ranges the data set has…
+        /// The number of ranges of the data set. With `shuffle`, it maps leases to places.
         ranges: u64,
-        /// … and in which order they are granted.
+        /// The seed of the order of granting; `None` for the order of numbers.
         shuffle: Option<u64>,
-        /// The first place that is not committed.
+        /// The place in the order of granting below which all leases are committed.
         through: u64,
-        /// The frontier.
+        /// The frontier that a shard must have reached.
         clock: Clock,
     },
-    /// Server to coordinator: I was told to leave; let others hold what I hold. Said again until it
-    /// is answered.
+    /// Server to coordinator, repeatedly, when it is told to leave: asks that other servers take
+    /// over its shards. Answered by `Released` or `LeaveDeferred`.
     Retire,
-    /// The answer: nothing depends on you any more.
+    /// Coordinator to a server, in answer to `Retire`: other servers hold its shards. The server
+    /// ends.
     Released,
-    /// The answer: you cannot leave now, and why.
+    /// Coordinator to a server, in answer to `Retire`: it cannot leave now. The server logs the
+    /// reason and stays.
     LeaveDeferred {
-        /// In words.
+        /// Why, in words.
         reason: String,
     },
-    /// Node to coordinator, beside its heartbeats: how it does.
+    /// Node to coordinator, beside its heartbeats: its measurements, for `Status` and for
+    /// placement.
     Report {
-        /// How.
+        /// The measurements.
         report: Box<NodeReport>,
     },
-    /// The answer, when every shard that the server answers for is there.
+    /// Server to coordinator, in answer to `ForgetLeases`, when every shard that the server answers
+    /// for has forgotten them.
     LeasesForgotten {
-        /// Of which data set.
+        /// The number of the data set.
         set: u32,
-        /// The place.
+        /// The place in `ForgetLeases`.
         through: u64,
     },
 }
 
-/// What is leased, and how.
+/// The terms of the data leases of a data set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseTerms {
-    /// Pieces that the input is cut into.
+    /// The number of ranges of the input.
     pub ranges: u64,
-    /// How often each is read.
+    /// The number of passes over the input.
     pub epochs: u32,
-    /// The seed of the order in which they are granted, where that is not their own.
+    /// The seed that shuffles the leases of each epoch; `None` grants them in order of their
+    /// numbers.
     pub shuffle: Option<u64>,
-    /// Minibatches that a worker of average speed puts into a clock.
+    /// The number of minibatches that a worker of average speed puts into a clock.
     pub per_clock: u32,
-    /// The same for all who cut and read alike.
+    /// A hash of how the input is cut and read. It must be the same in all workers.
     pub fingerprint: u128,
-    /// The input in words.
+    /// The input in words, for error messages.
     pub input: String,
 }
 

@@ -1,5 +1,5 @@
-//! Reads and what answers them: rows, refusals, word of waiting, and refreshes that come by
-//! themselves.
+//! Reads, their answers (rows or refusals), notices of waiting, and what keeps cached rows fresh:
+//! refreshes and deltas.
 
 use super::Refusal;
 use crate::field::{fields, fields_and_payloads, variants};
@@ -7,110 +7,112 @@ use crate::keys::KeyPart;
 use crate::{ChangeChunk, Payload};
 use types::{Clock, Position, ShardId, TableId, WorkerId};
 
-/// One part of a read. The reader's clock is in the head.
+/// One part of a read, from a worker to a shard. The reader's clock is in the head. The shard
+/// answers when the frontier and the reader's own pushes allow it, and parks the read until then.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pull {
     /// The table.
     pub table: TableId,
     /// The shard of it.
     pub shard: ShardId,
-    /// The reader's name for this part of the read.
+    /// The number by which the reader knows this part of the read. Answers repeat it.
     pub request: u64,
-    /// The answer must hold the reader's own stream up to this number.
+    /// The answer must hold the reader's own stream up to this sequence number.
     pub after: u64,
-    /// The answer must reflect this frontier or a later one, whatever the table's rule.
+    /// The answer must reflect this frontier or a later one, even if the table's rule asks for
+    /// less.
     pub frontier: Clock,
-    /// Whether later changes of these rows shall be sent by themselves.
+    /// Whether the shard shall send refreshes when these rows change.
     pub subscribe: bool,
-    /// Where the reader adds deltas to its cached rows: the last one that it has, 0 before the
-    /// first, and how many rows it wants to bring up to date. The answer is rows that deltas can be
-    /// added to; without keys, the deltas that follow come before it.
+    /// For a reader of deltas: the number of the last delta that it has, 0 before the first, and
+    /// how many rows it wants to bring up to date. The answer has rows to which deltas can be
+    /// added. A read without keys asks for the deltas that follow, which come before the answer.
     pub deltas: Option<(u64, u64)>,
-    /// What is asked of the rows.
+    /// What the reader asks of the rows.
     pub wants: Wants,
-    /// Which rows.
+    /// The keys of the rows.
     pub keys: KeyPart,
 }
 
 /// What a read asks of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wants {
-    /// Their numbers.
+    /// Their values.
     Values,
-    /// A bit for each, in place of positions: whether it is active. Of tables whose shards say so:
-    /// see the codec `kkt`.
+    /// A bit for each row, in place of positions: whether it is in the active set. Only for tables
+    /// with the codec `kkt`.
     Active,
-    /// All that is kept of them: their weights, followed by their updater's state. The answer names
-    /// the rows that it holds: the first of those asked for, as many as are a part. They are never
-    /// encoded.
+    /// Their row state: weights followed by the updater's state. The answer has as many of the
+    /// first rows as fit one part, and names them. Row state is never encoded by codecs.
     RowState,
-    /// Which rows changed, and their numbers. Answered at once, also for a reader that is no
-    /// worker. The keys are a scan; the reader asks again until `more` is none. Positions without
-    /// numbers, behind the others, are of rows that were deleted.
+    /// The change feed: rows that changed, with their values, and deleted rows. The shard answers
+    /// at once, also a process that is not a worker. The keys are a scan, and the reader asks again
+    /// until `more` is `None`. Deleted rows come last, as positions without values.
     Changes {
-        /// What the reader has.
+        /// The changes that the reader has.
         cursor: FeedCursor,
     },
 }
 
-/// What a reader of the change feed of a shard has.
+/// The changes of a shard that a reader of the change feed has already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FeedCursor {
-    /// It wants what changes from now on.
+    /// The reader wants only changes from now on.
     Now,
-    /// Nothing: it wants all rows, and later what changes.
+    /// The reader has nothing. It wants all rows, and changes later.
     Rows,
-    /// Everything that changed before the frontier came to this clock.
+    /// The reader has all changes before the frontier reached this clock.
     Clock {
         /// The clock.
         clock: Clock,
     },
-    /// Everything up to this batch of the change log, of this sequence.
+    /// The reader has all changes up to this batch of the change log, in this sequence.
     Batch {
-        /// The sequence.
+        /// The number of the sequence. The shard starts a new one when numbers of batches lose
+        /// their meaning.
         sequence: u64,
-        /// The batch.
+        /// The number of the batch.
         number: u64,
     },
 }
 
-/// The rows of one part of a read. The frontier they reflect is the head's clock.
+/// The answer of a shard to a `Pull`: the rows. The head's clock is the frontier that they reflect.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pulled {
     /// The table.
     pub table: TableId,
     /// The shard of it.
     pub shard: ShardId,
-    /// The reader's name for this part of the read.
+    /// The number of the request that this answers.
     pub request: u64,
-    /// The highest number of the reader's own stream that the rows hold. Of changes: the last batch
-    /// of the change log.
+    /// The highest sequence number of the reader's own stream that the rows hold. In the change
+    /// feed, the last batch of the change log.
     pub contains: u64,
-    /// The sequence of refreshes or deltas that keeps these rows fresh, if there is one, and its
-    /// last number so far. Of changes: what the reader has with the last part, or nothing if it has
-    /// to start over with all rows.
+    /// The sequence of refreshes or deltas that keeps these rows fresh, and its last number so far;
+    /// `None` without one. In the change feed, the sequence and batch up to which the page has
+    /// changes; `None` if the reader must start over with all rows.
     pub sequence: Option<(u64, u64)>,
-    /// Where the read was parked: whose marker let it go.
+    /// If the read was parked, the worker whose clock marker released it.
     pub released_by: Option<WorkerId>,
-    /// Clocks within the reader's view that were failed for all workers alike.
+    /// Clocks within the reader's view whose update was skipped for all workers.
     pub failed: Vec<FailedClock>,
-    /// For a scan: where the next one should start, if this part ends before the range does.
+    /// In a scan, the position at which to continue; `None` at the end of the range.
     pub more: Option<Position>,
-    /// For a scan: the keys found, u64 each. Of rows as they are kept: which they are, in the same
-    /// way. Where it was asked which rows are active: the bits.
+    /// In a scan, or of row state: the positions of the rows, u64 each. Of the active set: the
+    /// bits. Otherwise empty.
     pub positions: Payload,
-    /// Row after row.
+    /// The rows, one after the other.
     pub values: Payload,
 }
 
-/// In place of a sequence and its last number, to a reader that asked for deltas: they would take
-/// more than its rows. Read those.
+/// The value of [`Pulled::sequence`] for a reader of deltas whose deltas would take more bytes than
+/// its rows. It reads the rows instead.
 pub const READ_WHOLE: (u64, u64) = (0, 0);
 
-/// In place of a sequence and its last number, to a reader of changes: ask again soon.
+/// The value of [`Pulled::sequence`] for a reader of the change feed that should ask again soon.
 pub const ASK_AGAIN: (u64, u64) = (0, 0);
 
-/// A clock whose update was skipped because a contribution to it was refused.
+/// A clock whose update was skipped because the shard refused a push to it.
 ///
 /// ```
 /// use types::{Clock, Position, WorkerId};
@@ -124,95 +126,100 @@ pub const ASK_AGAIN: (u64, u64) = (0, 0);
 pub struct FailedClock {
     /// The clock.
     pub clock: Clock,
-    /// Whose contribution it was.
+    /// The worker whose push was refused.
     pub worker: WorkerId,
-    /// What was wrong with it.
+    /// Why it was refused.
     pub refusal: Refusal,
 }
 
-/// A read that gets no rows.
+/// The answer of a shard to a `Pull` that it refuses.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PullRefused {
     /// The table.
     pub table: TableId,
     /// The shard of it.
     pub shard: ShardId,
-    /// The reader's name for this part of the read.
+    /// The number of the request that this answers.
     pub request: u64,
-    /// Why.
+    /// Why the read is refused.
     pub refusal: Refusal,
 }
 
-/// A read has been parked for a while.
+/// A notice from a shard to a worker whose read has been parked for a while. The worker reports it
+/// to its program.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReadWaiting {
     /// The table.
     pub table: TableId,
     /// The shard of it.
     pub shard: ShardId,
-    /// The reader's name for this part of the read.
+    /// The number of the parked request.
     pub request: u64,
-    /// The slowest workers: those at the frontier. Empty if the reader's own pushes are missing.
+    /// The slowest workers, whose clocks hold back the frontier. Empty if the reader's own pushes
+    /// are missing.
     pub on: Vec<WorkerId>,
 }
 
-/// The rows among a worker's subscription that changed while the frontier moved from `from` to the
-/// head's clock.
+/// From a shard to a subscribed worker: the rows of its subscription that changed while the
+/// frontier moved from `from` to the head's clock. The worker updates its cache, and acknowledges
+/// by `Refreshed`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Refresh {
     /// The table.
     pub table: TableId,
     /// The shard of it.
     pub shard: ShardId,
-    /// The sequence it belongs to; a new one starts when the shard gave the old one up.
+    /// The number of the subscription's sequence. A new sequence starts when the shard has dropped
+    /// the subscription.
     pub sequence: u64,
-    /// Which changes of the shard it carries. With the last chunk, cached rows are as fresh as the
-    /// head's clock says.
+    /// The changes that it carries. With the last chunk, the cached rows are fresh at the head's
+    /// clock.
     pub changes: ChangeChunk,
-    /// Cached rows fresh at this frontier, or later, become fresh at the head's clock.
+    /// Cached rows that are fresh at this frontier, or a later one, become fresh at the head's
+    /// clock.
     pub from: Clock,
-    /// Clocks on the way there that were failed for all workers alike.
+    /// Clocks in between whose update was skipped for all workers.
     pub failed: Vec<FailedClock>,
-    /// The highest number of the reader's own stream that the rows hold.
+    /// The highest sequence number of the reader's own stream that the rows hold.
     pub contains: u64,
-    /// The rows that changed, u64 each.
+    /// The positions of the changed rows, u64 each.
     pub positions: Payload,
-    /// Row after row.
+    /// The rows, one after the other.
     pub values: Payload,
 }
 
-/// A delta: what published rows change by, encoded once for all readers. Readers add deltas to
-/// their cached rows in order, and then hold the published values. Later deltas make up for what
-/// codecs left out.
+/// A delta, from a shard to a worker that asked for deltas: how rows changed, encoded once for all
+/// readers. Workers add deltas to their cached rows in order, so that all hold the same values.
+/// Later deltas contain what codecs left out.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Delta {
     /// The table.
     pub table: TableId,
     /// The shard of it.
     pub shard: ShardId,
-    /// The sequence of deltas it belongs to; a new one starts when cached rows have to be read
-    /// anew.
+    /// The number of the sequence of deltas. A new sequence starts when workers must read cached
+    /// rows again.
     pub sequence: u64,
-    /// Which changes of the shard it carries. Cached rows change with the last chunk, not before.
+    /// The changes that it carries. Cached rows change with the last chunk, not before.
     pub changes: ChangeChunk,
     /// The frontier that cached rows reach with the last chunk.
     pub reaches: Clock,
-    /// Which rows.
+    /// The keys of the rows.
     pub keys: KeyPart,
-    /// What they change by, as the head's codecs say.
+    /// The differences, encoded by the codecs that the head names.
     pub values: Payload,
 }
 
-/// Receipt of a refresh: a subscriber that falls too many behind is dropped.
+/// A worker's acknowledgement of refreshes. The shard drops a subscriber that is too far behind.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Refreshed {
     /// The table.
     pub table: TableId,
     /// The shard of it.
     pub shard: ShardId,
-    /// The sequence.
+    /// The number of the subscription's sequence.
     pub sequence: u64,
-    /// Refreshes up to this batch of changes have arrived.
+    /// The last batch of changes that has arrived.
     pub number: u64,
 }
 

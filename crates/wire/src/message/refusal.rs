@@ -1,9 +1,10 @@
-//! Why a part was not applied, or a read not answered, as data and in words.
+//! Refusals: why a shard did not apply a part or answer a read, as data and in words.
 
 use crate::field::variants;
 use types::{Clock, Key, NumberType, PART_BYTES, Placement, Position};
 
-/// Why a part was not applied, or a read not answered. Nothing of the part was applied.
+/// Why a shard did not apply a part or answer a read. It has applied nothing of the part. The
+/// worker fails the ticket with [`Refusal::describe`].
 ///
 /// ```
 /// use types::{Placement, Position};
@@ -16,28 +17,28 @@ use types::{Clock, Key, NumberType, PART_BYTES, Placement, Position};
 pub enum Refusal {
     /// A value is NaN or infinite.
     NotFinite {
-        /// The row it is in.
+        /// The position of the row.
         position: Position,
     },
-    /// The values are not `width` numbers for each key.
+    /// The number of values is not `width` for each key.
     WrongLength {
-        /// How many bytes they should have been.
+        /// The expected number of bytes.
         expected: u64,
-        /// How many they were.
+        /// The number of bytes that arrived.
         found: u64,
     },
-    /// The values are numbers of another type.
+    /// The values are of another type of number.
     WrongNumber {
-        /// What the table holds.
+        /// The type of the table.
         expected: NumberType,
-        /// What came.
+        /// The type that arrived.
         found: NumberType,
     },
     /// The server has no such table.
     UnknownTable,
-    /// The shard has no such row, or does not own it.
+    /// The shard has no such row, or the row belongs to another shard.
     OutOfRange {
-        /// The row.
+        /// The position of the row.
         position: Position,
     },
     /// Keys are not sorted and unique.
@@ -45,62 +46,63 @@ pub enum Refusal {
         /// The first key that is out of order.
         position: Position,
     },
-    /// The shard is full.
+    /// The shard holds as many rows as the table's spec allows.
     TooManyRows {
-        /// What the spec allows.
+        /// The largest number of rows of a shard.
         max_rows: u64,
     },
-    /// The plan no longer counts this incarnation of the worker.
+    /// The plan does not contain this incarnation of the worker any more.
     Expelled,
-    /// Reads only: the signature is of no list the shard remembers.
+    /// Reads only: the shard does not know the key list with this signature. The worker sends the
+    /// list in full.
     UnknownKeys {
         /// The 128 bits of the signature.
         signature: u128,
     },
-    /// The table's shape does not allow the call.
+    /// The table is not ordered, so it has no ranges of keys.
     NotOrdered,
-    /// The part says it belongs to a clock that its worker has ended.
+    /// The part belongs to a clock that its worker has ended.
     PastClock,
-    /// The part belongs to a clock too far ahead of the slowest worker's: the shard holds no more
-    /// clocks apart.
+    /// The part belongs to a clock too far ahead of the frontier: the shard holds pushes of no more
+    /// open clocks.
     FarAhead {
-        /// How many it holds.
+        /// The largest number of open clocks.
         most: u64,
     },
-    /// Reads only: the shard holds as many reads of this worker back as it ever does.
+    /// Reads only: too many reads of this worker are parked already.
     TooManyReads {
-        /// How many those are.
+        /// The largest number of parked reads.
         most: u64,
     },
-    /// A setting of the updater that makes no sense.
+    /// A setting of the updater is not valid.
     BadSetting,
-    /// What the codecs made of it cannot be read.
+    /// The encoded keys or values cannot be decoded.
     Undecodable,
-    /// The part of a lease is held already: another worker had pushed it before that worker was
-    /// lost. Nothing is amiss.
+    /// The shard holds this part of a data lease already, from a worker that was lost since. This
+    /// is no error: the worker counts the part as applied.
     AlreadyHeld {
-        /// The clock in whose sum it is, if that is not in the rows yet; otherwise the first.
+        /// The open clock whose sum holds the part; clock 0 if the part is in the rows already.
         clock: Clock,
     },
-    /// The shard keeps as many leases apart as it ever does.
+    /// The shard records applied parts of too many leases already.
     TooManyLeases {
-        /// How many those are.
+        /// The largest number of recorded leases.
         most: u64,
     },
-    /// Rows are to be set in a table that holds contributions apart by clock: there is no moment
-    /// between two of them that is the rows' own.
+    /// The table combines by clock, so its rows cannot be set: a set row would have no defined
+    /// order among the pushes of a clock.
     SetByClock,
-    /// A row with its updater's state is more than travels at once.
+    /// A row state is larger than a part.
     WideRows {
-        /// Bytes of one.
+        /// The bytes of a row state.
         bytes: u64,
     },
-    /// Rows of a dense table cannot be deleted.
+    /// The table is dense, so its rows cannot be deleted.
     Dense,
 }
 
 impl Refusal {
-    /// The refusal in words, with the row named as the program knows it.
+    /// The refusal in words. It names rows by their keys.
     ///
     /// ```
     /// use types::Placement;
@@ -123,43 +125,47 @@ impl Refusal {
             Self::UnknownTable => format!("the server has no table '{table}'"),
             Self::OutOfRange { position } => format!("table '{table}' has no {}", key(position)),
             Self::Unsorted { position } => {
-                format!("{} of table '{table}' is out of order or stands there twice", key(position))
+                format!("{} of table '{table}' is out of order or occurs twice", key(position))
             }
             Self::TooManyRows { max_rows } => {
                 format!("a shard of table '{table}' holds its {max_rows} rows already; raise max_rows or add servers")
             }
             Self::Expelled => "this worker was expelled from the run; join again as a new one".to_owned(),
-            Self::UnknownKeys { .. } => "the key list was forgotten and must be sent again".to_owned(),
+            Self::UnknownKeys { .. } => {
+                "the shard does not know the key list; it must be sent again in full".to_owned()
+            }
             Self::NotOrdered => format!("table '{table}' is not ordered, so it has no ranges; make it .ordered()"),
-            Self::PastClock => "the part belongs to a clock that has ended".to_owned(),
+            Self::PastClock => "the push belongs to a clock that its worker has ended".to_owned(),
             Self::FarAhead { most } => {
-                format!("table '{table}' holds {most} clocks apart; wait for slower workers, for instance by reading")
+                format!(
+                    "table '{table}' holds pushes of at most {most} open clocks; wait for slower workers, for instance by reading"
+                )
             }
             Self::TooManyReads { most } => {
-                format!("{most} reads of table '{table}' wait already; wait for some of them first")
+                format!("{most} reads of table '{table}' are parked already; wait for some of them first")
             }
             Self::Undecodable => {
-                format!("an encoded message to table '{table}' cannot be read; run the same release everywhere")
+                format!("an encoded message to table '{table}' cannot be decoded; run the same release everywhere")
             }
-            Self::AlreadyHeld { .. } => format!("table '{table}' holds this part of its lease already"),
+            Self::AlreadyHeld { .. } => format!("table '{table}' holds this part of its data lease already"),
             Self::TooManyLeases { most } => {
                 format!(
-                    "a shard of table '{table}' keeps {most} leases apart; commit leases before learning from others"
+                    "a shard of table '{table}' records parts of {most} data leases already; commit leases before starting others"
                 )
             }
             Self::SetByClock => {
                 format!(
-                    "rows of table '{table}' cannot be set, for it combines by clock; set those of a table that combines each push"
+                    "rows of table '{table}' cannot be set, because it combines by clock; use a table that combines each push"
                 )
             }
             Self::WideRows { bytes } => {
                 format!(
-                    "a row of table '{table}' is kept in {bytes} bytes, and {PART_BYTES} travel at once; use narrower rows"
+                    "a row of table '{table}' with its updater's state has {bytes} bytes, more than a part of {PART_BYTES}; use narrower rows"
                 )
             }
             Self::Dense => {
                 format!(
-                    "rows of table '{table}' cannot be deleted, for it is dense: every key has a row; set them to zero instead"
+                    "rows of table '{table}' cannot be deleted, because every key of a dense table has a row; set them to zero instead"
                 )
             }
             Self::BadSetting => format!("table '{table}' needs a learning rate that is finite and not negative"),

@@ -1,65 +1,69 @@
-//! Chain replication: the chunks that a head sends down its chain, and the acknowledgements that
-//! come back up.
+//! Chain replication: chunks of changes, which replicas send down the chain, and acknowledgements,
+//! which come back up.
 
 use crate::field::{fields, fields_and_payloads, variants};
 use crate::{ChangeChunk, Payload};
 use types::{Clock, ShardId, TableId};
 
-/// One chunk of a replication batch (what changed since the last one that the replica holds) or of
-/// a backfill (what a new replica has to hold). The last chunk is the shard's metadata.
+/// One chunk of a replication batch or of a backfill. A replica sends the batch, all changes since
+/// the last batch that its successor holds, to that successor. The tail sends a backfill to a new
+/// replica. The last chunk is the shard's metadata; with it, the receiver applies the batch as a
+/// whole.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReplicaChunk {
     /// The table.
     pub table: TableId,
     /// The shard of it.
     pub shard: ShardId,
-    /// Which changes it carries. In a backfill `from` is 0, and the chunks count from its
-    /// beginning.
+    /// The changes that it carries. In a backfill, `from` is 0, and chunks are numbered from its
+    /// start.
     pub changes: ChangeChunk,
-    /// The backfill that this chunk belongs to; none for a batch.
+    /// The number of the backfill; `None` in a replication batch.
     pub backfill: Option<u64>,
-    /// What the payloads hold.
+    /// The kind of the payloads.
     pub contents: ChunkContents,
-    /// Which rows.
+    /// The positions of the rows, u64 each.
     pub positions: Payload,
-    /// Row after row.
+    /// The rows, one after the other.
     pub values: Payload,
 }
 
-/// What a chunk holds.
+/// The contents of a chunk.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ChunkContents {
-    /// Rows with their updater's state.
+    /// Row states.
     Rows,
-    /// Rows that are gone: positions alone.
+    /// Positions of rows that were removed, without values.
     RemovedRows,
-    /// Sums of contributions that are held for a clock.
+    /// Sums of pushes that the shard holds for an open clock.
     ClockSums {
         /// The clock.
         clock: Clock,
     },
-    /// Rows that are removed once a clock is applied: positions alone.
+    /// Positions of rows that will be removed when a clock is applied, without values.
     ClockRemovals {
         /// The clock.
         clock: Clock,
     },
-    /// Everything else that a shard knows, and the end of the batch.
+    /// The shard's metadata, which ends the batch.
     Metadata {
-        /// As the shard encodes it.
+        /// The metadata as the shard encodes it.
         bytes: Vec<u8>,
     },
 }
 
-/// Acknowledgement: every replica from the sender to the tail holds every batch up to this one.
+/// A replica's acknowledgement to its predecessor: every replica from the sender to the tail holds
+/// the batches up to this one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Replicated {
     /// The table.
     pub table: TableId,
     /// The shard of it.
     pub shard: ShardId,
-    /// The last such batch.
+    /// The number of the last such batch.
     pub through: u64,
-    /// If the sender is being backfilled: by which backfill, and how many of its chunks arrived.
+    /// From a replica that is being backfilled: the number of the backfill, and how many of its
+    /// chunks have arrived.
     pub backfill: Option<(u64, u32)>,
 }
 

@@ -1,115 +1,116 @@
-//! How a run stands, as its coordinator knows it.
+//! The state of a run as its coordinator knows it (`Control::Status`), and the reports of its nodes
+//! (`Control::Report`).
 
 use crate::field::{fields, variants};
 use types::{Clock, Measured, NodeId, Plan, ShardId, Span, TableId, TableSpec, WorkerId};
 
-/// How a run stands.
+/// The state of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Status {
     /// The plan in force.
     pub plan: Plan,
-    /// Servers that have not adopted it.
+    /// Servers that have not adopted the plan yet.
     pub adopting: Vec<NodeId>,
-    /// Everybody who ever was in the run.
+    /// All nodes that are or were in the run.
     pub members: Vec<MemberStatus>,
-    /// Workers that are missing at a barrier at which others stand.
+    /// Workers that are missing at a barrier where others wait.
     pub awaited: Vec<WorkerId>,
     /// The tables.
     pub tables: Vec<TableStatus>,
-    /// Workers that reads wait for at some server.
+    /// Workers that parked reads at any server wait for.
     pub waited_for: Vec<WorkerId>,
-    /// Workers whose clocks take them much longer than most.
+    /// Workers whose clocks take much longer than those of most.
     pub slow: Vec<WorkerId>,
-    /// A node that is silent for this long is given up.
+    /// The failure timeout.
     pub failure_timeout: Span,
-    /// How long the serving lease of a server is, where others could take over its shards.
+    /// The length of a serving lease, if other servers could take over shards.
     pub lease: Option<Span>,
-    /// How many servers hold each shard.
+    /// The number of servers that hold each shard.
     pub replicas: u32,
-    /// How long the coordinator waits for what.
+    /// The time-outs of the coordinator.
     pub timeouts: Vec<Timeout>,
 }
 
-/// How one table stands.
+/// The state of one table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TableStatus {
-    /// Its number.
+    /// The number of the table.
     pub table: TableId,
-    /// Its spec.
+    /// The spec of the table.
     pub spec: TableSpec,
-    /// Its lowest frontier, where servers have said so.
+    /// The lowest frontier of its shards; `None` before servers have reported it.
     pub frontier: Option<Clock>,
 }
 
-/// How one node stands.
+/// The state of one node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MemberStatus {
-    /// Its name.
+    /// The name of the node.
     pub node: NodeId,
-    /// Where it listens.
+    /// The address at which it listens.
     pub address: String,
-    /// What it is up to.
+    /// Whether it takes part.
     pub state: MemberState,
-    /// How long ago it was heard.
+    /// The time since its last message.
     pub silent: Span,
-    /// A worker's clock, when it was last heard.
+    /// A worker's clock in its last message.
     pub clock: Clock,
-    /// What it has said of itself.
+    /// Its last report.
     pub report: NodeReport,
 }
 
-/// What a node says of itself, beside its heartbeats.
+/// The measurements that a node sends beside its heartbeats.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeReport {
-    /// Of a server: bytes of each shard that it answers for.
+    /// From a server: the bytes of each shard that it answers for.
     pub shards: Vec<(ShardId, u64)>,
-    /// Of a server: the lowest frontier among the shards that it answers for, by table.
+    /// From a server: the lowest frontier of the shards that it answers for, by table.
     pub frontiers: Vec<(TableId, Clock)>,
-    /// Of a server: workers that reads wait for.
+    /// From a server: the workers that parked reads wait for.
     pub waited_for: Vec<WorkerId>,
-    /// Of a worker: how long its clocks take it, without the time in which it waits for others.
+    /// From a worker: the duration of its clocks, without waiting for others.
     pub step: Option<Measured>,
-    /// From a heartbeat to its answer.
+    /// The time from a heartbeat to its answer.
     pub round_trip: Option<Measured>,
-    /// How long it waits for what.
+    /// The time-outs of the node.
     pub timeouts: Vec<Timeout>,
 }
 
-/// How long is waited for something, and why so long.
+/// A time-out and what it is derived from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timeout {
     /// What happens after it, in words.
     pub what: String,
-    /// How long.
+    /// Its length.
     pub value: Span,
     /// What it is derived from, in words.
     pub why: String,
-    /// The measurement that it is derived from, if it is.
+    /// The measurement that it is derived from, if any.
     pub measured: Option<Measured>,
 }
 
 impl Timeout {
-    /// One that follows from settings alone, or from a measurement, too.
+    /// A time-out that follows from settings, and from a measurement if there is one.
     #[must_use]
     pub fn new(what: &str, value: Span, why: &str, measured: Option<Measured>) -> Self {
         Self { what: what.to_owned(), value, why: why.to_owned(), measured }
     }
 }
 
-/// What a node is up to.
+/// Whether a node takes part in the run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MemberState {
-    /// It was given a place, and does not take part yet.
+    /// It has a place, and does not take part yet.
     Joining,
     /// It takes part.
     Present,
-    /// It takes part, and is about to leave: what it holds goes to others first.
+    /// It takes part and is draining: other servers take over its shards first.
     Leaving,
     /// It has left.
     Left,
-    /// The run went on without it.
+    /// It was lost.
     Lost {
-        /// Why.
+        /// How the loss was noticed, in words.
         reason: String,
     },
 }

@@ -1,5 +1,5 @@
-//! A worker's stream to a shard: what it pushes, ends and changes, in order, and what the shard
-//! says to that.
+//! A worker's stream to a shard: its pushes, clock markers and changes of settings in order, and
+//! the shard's acknowledgements and requests to resend.
 
 use super::Refusal;
 use crate::Payload;
@@ -7,45 +7,46 @@ use crate::field::{fields, fields_and_payloads, variants};
 use crate::keys::KeyPart;
 use types::{Clock, NumberType, Setting, ShardId, TableId};
 
-/// One part of a push: the unit of identity, checking and atomic application. Source, number, clock
-/// and examples are in the head.
+/// One part of a push, from a worker to a shard. A part is the unit of identity, checking and
+/// atomic application. Source, sequence number, clock and examples are in the head.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Push {
     /// The table.
     pub table: TableId,
     /// The shard of it.
     pub shard: ShardId,
-    /// The sender will never ask about numbers up to this one again.
+    /// The worker knows the outcome of all items up to this sequence number. The shard may forget
+    /// their refusals.
     pub settled: u64,
-    /// The type of the values, so that a worker with another idea of the table is found out.
+    /// The type of the values. The shard refuses another type than the table's.
     pub number: NumberType,
-    /// What becomes of the rows.
+    /// What the push does to the rows.
     pub writes: Writes,
-    /// Which rows.
+    /// The keys of the rows.
     pub keys: KeyPart,
-    /// Row after row.
+    /// The values, row by row.
     pub values: Payload,
 }
 
 /// What a push does to its rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Writes {
-    /// Its values are gradients: the updater makes of them what it does.
+    /// The values are gradients, which the updater applies.
     Gradients {
-        /// What they are in a lease of the input, so that they are applied once, whoever pushes
-        /// them.
+        /// The part of a data lease that they are, so that they are applied once, even if two
+        /// workers push them.
         lease: Option<LeasedPart>,
     },
-    /// Its values are rows as they are kept, weights followed by the updater's state, and take the
-    /// place of those that are there. They are never encoded.
+    /// The values are row states (weights followed by the updater's state), which replace the
+    /// stored ones. They are never encoded by codecs.
     Rows,
-    /// It has no values: its rows are deleted, with their updater's state. Where the table combines
-    /// by clock, after the combined update of the push's clock.
+    /// The push has no values. The shard deletes the rows with their updater's state; in a table
+    /// that combines by clock, after the combined update of the push's clock.
     Nothing,
 }
 
 impl Writes {
-    /// Gradients that are of no lease.
+    /// Gradients outside any data lease.
     ///
     /// ```
     /// use wire::Writes;
@@ -54,8 +55,8 @@ impl Writes {
     /// ```
     pub const GRADIENTS: Self = Self::Gradients { lease: None };
 
-    /// Whether the rows are something else afterwards, whatever they were: then nothing that was
-    /// pushed to them before may come after it, and no cache can tell what they are.
+    /// Whether the push replaces or deletes rows. The worker then sends no earlier push to these
+    /// rows after it, and removes them from its cache.
     #[must_use]
     pub fn replaces_rows(self) -> bool {
         match self {
@@ -64,7 +65,7 @@ impl Writes {
         }
     }
 
-    /// What they are in a lease. Rows that are set or deleted are in none.
+    /// The part of a data lease; `None` for rows that are set or deleted.
     #[must_use]
     pub fn lease(self) -> Option<LeasedPart> {
         match self {
@@ -74,87 +75,93 @@ impl Writes {
     }
 }
 
-/// A part of what is learnt from a lease, by a name that every run of the lease gives it: its place
-/// among the parts of that lease for one shard.
+/// The name of a part of a data lease: its place among the parts of that lease for one shard. A
+/// second run of the lease, by another worker, gives its parts the same names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LeasedPart {
-    /// Which data set.
+    /// The number of the data set.
     pub set: u32,
-    /// Which lease of it.
+    /// The number of the lease.
     pub lease: u64,
-    /// Which part, from 0.
+    /// The number of the part, from 0.
     pub part: u64,
 }
 
-/// Ends the head's clock for one shard. It follows everything before it in the stream.
+/// From a worker to a shard, at the end of a clock: ends the head's clock. It follows all pushes of
+/// the clock in the stream. The shard advances its frontier.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Marker {
     /// The table.
     pub table: TableId,
     /// The shard of it.
     pub shard: ShardId,
-    /// The sender will never ask about numbers up to this one again.
+    /// The worker knows the outcome of all items up to this sequence number. The shard may forget
+    /// their refusals.
     pub settled: u64,
-    /// The first clock that the sender took part in: in those before it, nobody misses it.
+    /// The first clock in which the worker took part. It does not count among the workers that
+    /// ended earlier clocks.
     pub since: Clock,
 }
 
-/// Changes a setting of the updater for updates made in clock `at` and later ones.
+/// From a worker to a shard: changes a setting of the updater for updates of clock `at` and later
+/// ones.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tune {
     /// The table.
     pub table: TableId,
     /// The shard of it.
     pub shard: ShardId,
-    /// The sender will never ask about numbers up to this one again.
+    /// The worker knows the outcome of all items up to this sequence number. The shard may forget
+    /// their refusals.
     pub settled: u64,
-    /// The first clock it holds for.
+    /// The first clock with the new setting.
     pub at: Clock,
-    /// What changes.
+    /// The setting with its new value.
     pub setting: Setting,
 }
 
-/// Everything in the stream up to `through` is finished: applied, held for its clock, or refused.
+/// A shard's acknowledgement to a worker: all items of the stream up to `through` are finished,
+/// that is, applied, held for their clock, or refused. The worker finishes their tickets.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Acked {
     /// The table.
     pub table: TableId,
     /// The shard of it.
     pub shard: ShardId,
-    /// The last finished number.
+    /// The sequence number of the last finished item.
     pub through: u64,
-    /// Which of them were refused, and why.
+    /// The refused items among them.
     pub refused: Vec<Refused>,
 }
 
-/// A part that was not applied.
+/// An item of a stream that the shard refused.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Refused {
-    /// Its number in the stream.
+    /// The sequence number of the item.
     pub number: u64,
-    /// Why.
+    /// Why the shard refused it.
     pub refusal: Refusal,
 }
 
-/// The shard needs the stream again from `next` on.
+/// A shard's request to a worker to resend its stream from `next` on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Resend {
     /// The table.
     pub table: TableId,
     /// The shard of it.
     pub shard: ShardId,
-    /// The number it needs next.
+    /// The sequence number that the shard expects next.
     pub next: u64,
-    /// Why.
+    /// Why the shard asks.
     pub reason: ResendReason,
 }
 
-/// Why a stream must be sent again.
+/// Why a worker must resend its stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResendReason {
-    /// Something before the latest arrival is missing.
+    /// An item before the latest one is missing.
     Gap,
-    /// The signature is of no list the shard remembers; spell the keys out.
+    /// The shard does not know the key list with this signature. The worker sends the keys in full.
     UnknownKeys {
         /// The 128 bits of the signature.
         signature: u128,
