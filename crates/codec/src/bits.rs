@@ -159,7 +159,8 @@ mod wide {
     pub fn read_lanes(words: &[[u8; 8 * LANES]], width: u32, out: &mut [u64; BLOCK]) {
         let mask = _mm256_set1_epi64x((u64::MAX >> (64 - width)) as i64);
         for ((low, high, shift), out) in rounds(width, words.len()).zip(out.as_chunks_mut::<LANES>().0) {
-            let (low, high): (__m256i, __m256i) = (bytemuck::must_cast(words[low]), bytemuck::must_cast(words[high]));
+            let low: __m256i = bytemuck::must_cast(words[low]);
+            let high: __m256i = bytemuck::must_cast(words[high]);
             // This instruction gives zero for a shift by 64.
             let low = _mm256_srl_epi64(low, _mm_cvtsi32_si128(shift as i32));
             let high = _mm256_sll_epi64(high, _mm_cvtsi32_si128(64 - shift as i32));

@@ -1,3 +1,5 @@
+//! Tests of the allocator: grants, commits, resumed runs, and its serialised form.
+
 mod random;
 
 use super::*;

@@ -51,8 +51,7 @@ impl Drop for Await {
 ///     let piece = payload.slice(4..12);
 ///     std::thread::spawn(move || piece.numbers::<f32>().map(|numbers| numbers.iter().sum::<f32>()))
 /// });
-/// assert_eq!(reader.join().expect("no panic"), Some(5.0));     // it was done before `lend`
-/// returned
+/// assert_eq!(reader.join().expect("no panic"), Some(5.0));     // before `lend` returned
 /// ```
 pub fn lend<T: Pod + Sync, R>(numbers: &[T], work: impl FnOnce(Payload) -> R) -> R {
     let bytes: &[u8] = bytemuck::cast_slice(numbers);
