@@ -1,4 +1,5 @@
 //! bf16: the upper half of an f32, rounded to nearest even. Two bytes a value.
+//!
 //! Finite values stay finite: a value beyond the largest bf16 is sent as the largest. Infinities
 //! and NaNs are preserved.
 

@@ -1,4 +1,5 @@
 //! Bit packing: stores numbers of `width` bits one after the other.
+//!
 //! There are two layouts:
 //! - A *stream* holds any count of numbers, lowest bit first.
 //! - *Lanes* hold exactly [`BLOCK`] numbers as four streams whose 64-bit words alternate. Number i

@@ -1,4 +1,5 @@
 //! Compression by lz4 or zstd, used only if a sample shows that it pays.
+//!
 //! The first byte is a tag:
 //! - 0: the bytes follow uncompressed;
 //! - 1: their count (u32) and an lz4 block follow;

@@ -1,6 +1,7 @@
 //! Fixed point for narrow rows, column by column. Values of one column are of a similar size, while
 //! another column may hold values a thousand times as large. Encoded together, a weight beside its
 //! gradient would be rounded to the steps of gradients.
+//!
 //! Each column is encoded by [`fixed`]. Rows wide enough for steps of their own, and values that
 //! are not whole rows, are encoded by [`fixed`] in row order.
 

@@ -1,4 +1,5 @@
 //! f16: IEEE half precision, rounded to nearest even. Two bytes a value.
+//!
 //! Finite values stay finite: a value beyond 65504 is sent as 65504. Infinities and NaNs are
 //! preserved.
 

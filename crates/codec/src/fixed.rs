@@ -1,6 +1,7 @@
 //! Fixed point of 1 to 16 bits with stochastic rounding. Each block of values has a step of its
 //! own, and a value is sent as a whole multiple of it. Rounding is random and unbiased: the
 //! expected decoded value is the encoded one.
+//!
 //! A block is its step as an f32, then the levels of its values as a stream of bits. With b ≥ 2
 //! bits the levels are −m … m with m = 2^(b−1) − 1, and zero is exact. With one bit they are −1 and
 //! 1.

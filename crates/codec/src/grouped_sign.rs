@@ -1,8 +1,10 @@
 //! Grouped sign quantisation (`1bit`, `2bit`) with error feedback. It sends the sign of each x = g
 //! + e, where g is the new value and e its residual, and a few levels for each group of values.
+//!
 //! After Seide et al., "1-bit stochastic gradient descent" (2014). With one bit, x is sent as the
 //! mean of its side of zero. With two, a second bit says whether x is *far*, that is, beyond its
 //! side's mean; x is sent as the mean of that quarter. The new residual is e′ = x − sent.
+//!
 //! The bytes of a group (see [`group_values`](crate::group_values)), in order:
 //! - its levels as f32: above zero, then below; with two bits, near and then far of each side;
 //! - the sign bits, eight to a byte;
@@ -10,6 +12,7 @@
 //!
 //! A group in which a value or a sum is not finite decodes to NaNs, so that the receiver refuses
 //! it. Its residual does not change.
+//!
 //! The number of bits is a const parameter of each function, so that each width gets loops of its
 //! own.
 

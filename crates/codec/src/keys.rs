@@ -1,10 +1,12 @@
 //! Delta encoding of sorted keys: the gaps between neighbours, bit-packed, with runs as ranges.
+//!
 //! The first key takes 8 bytes. The gaps that follow (next − previous − 1) come in pieces, each
 //! with a tag:
 //! - 0 … 64: a block of 256 gaps of that many bits, in four lanes;
 //! - 65: a run of gaps of zero, that is, of consecutive keys; their count follows as a varint;
 //! - 128 … 192: a short block, a byte with its count (1 … 255), then a stream of gaps of tag − 128
 //!   bits.
+//!
 //! So a range of any length takes about ten bytes. The count of keys is not part of the bytes: the
 //! caller of the decoder passes it.
 

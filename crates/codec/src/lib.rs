@@ -1,4 +1,5 @@
 //! Codecs: they make the messages between workers and shards smaller.
+//!
 //! A [`Codec`] is one step: for keys, for values or for bytes. A [`Pipeline`] is the ordered list
 //! of a table's codecs for one direction, checked to go together.
 //!
@@ -16,16 +17,18 @@
 //! | `keys` | sorted keys as gaps of few bits, runs as ranges | | |
 //! | `bf16`, `f16` | half an f32 | 2 n | |
 //! | `fixed1` … `fixed16` | so many bits, rounded at random without bias | n b / 8 + n / 128 | |
-//! | `1bit`, `2bit` | the sign of each value and the mean of each side of zero | n / 8, n / 4, and 8 or 16 a row | yes |
+//! | `1bit`, `2bit` | signs, and a mean for each side of zero | n / 8, n / 4, and 8 or 16 a row | yes |
 //! | `topk=1%` | the largest values | about 5 a value sent | yes |
 //! | `threshold=0.01` | values of at least this magnitude | about 5 a value sent | yes |
 //! | `zeros` | values that are not zero, exactly | about 5 a value sent | |
-//! | `lz4`, `zstd`, `zstd=3` | the output of the codecs before, compressed if a sample shows that it pays | | |
+//! | `lz4`, `zstd`, `zstd=3` | the bytes so far, compressed if a sample shows that it pays | | |
 //! | `kkt` | only the active set of an ℓ1 problem, as the shard reports it | | |
 //! | `skip=50%` | this share of pulls is not sent: cached rows answer | | |
 //! | `spelt` | keys in full in every message: the baseline for comparisons | 8 a key | |
 //! | `noresidual` | residuals are dropped, for experiments | | |
+//!
 //! `auto`, alone, chooses codecs by the measured bandwidth of the link.
+//!
 //! This crate does no I/O and reads no clock. Its random numbers follow from seeds that the caller
 //! passes.
 

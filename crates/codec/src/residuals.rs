@@ -1,5 +1,6 @@
 //! Residuals by row: what error feedback has not sent yet. Bounded to a number of rows; counts what
 //! it drops.
+//!
 //! A range of rows that is asked for as a range is stored as one slice and lent without copying.
 //! Other rows are stored one by one. When the store is full, a row that was not used recently is
 //! evicted (clock eviction, [`SingleRows`]). A range for which there is no room is stored row by

@@ -1,5 +1,6 @@
 //! Sparse values: the places of the values that are present, and the values. All others are zero.
 //! The codecs top-k, threshold and zeros share this form.
+//!
 //! The first byte is a tag that says how the places are encoded:
 //! - 0: no value is present;
 //! - 1: a bitmap, lowest bit first;

@@ -1,6 +1,7 @@
 //! Top-k sparsification with error feedback. Of the sums x = g + e (new value plus residual), the
 //! encoder sends the k of largest magnitude, unchanged. The others stay whole in the residual, so
 //! sent + e′ is exactly x. Decoded by [`sparse`].
+//!
 //! A value that is not finite counts as largest. It is sent, and the receiver refuses it.
 
 use crate::{
@@ -179,7 +180,8 @@ mod tests {
     #[test]
     fn top_k_sends_values_that_are_not_finite_first() {
         let mut values = noise(1000, 3);
-        (values[500], values[7]) = (f32::NAN, f32::INFINITY);
+        values[500] = f32::NAN;
+        values[7] = f32::INFINITY;
         let mut residual = vec![0.0; 1000];
         let sent = sent(&values, &mut residual, 0.2);
         assert!(sent[500].is_nan() && sent[7].is_infinite());

@@ -1,4 +1,5 @@
 //! Compiles one loop twice: for AVX2, used if the processor has it, and for any processor.
+//!
 //! Both twins are the same Rust code, so they give the same bits; tests compare them. The wide twin
 //! gains from the compiler's vectorisation. Where that is not enough, a file has a wide twin
 //! written by hand.

@@ -1,5 +1,6 @@
 //! Data leases: the allocator with which the coordinator grants ranges of the input to workers, and
 //! its record of the leases that are done.
+//!
 //! The input is cut into ranges. A lease is one range in one epoch; its number is `epoch × ranges +
 //! index`. The coordinator grants leases to a worker. The worker learns from them and commits them
 //! with the clock that it ended.
@@ -8,11 +9,13 @@
 //! - **Leases of a lost worker are granted again**, under the same numbers, before any new lease.
 //! - **Memory follows the open leases**, not the finished ones. Below the first lease that was
 //!   never granted, every lease that is neither held nor given back is done.
+//!
 //! **Epochs** follow each other without a pause. The allocator grants leases of an epoch once all
 //! of the epoch before are granted, so no worker idles while the slowest finish. Epochs overlap by
 //! at most the leases that workers hold, which is bounded ([`HELD_LEASES`]). A worker that finds no
 //! lease left waits while other workers hold some, because these may be given back. It is told when
 //! the run is over.
+//!
 //! **Shares** follow measured speed ([`WorkReport`]): each grant tells the worker how many
 //! minibatches to put into a clock.
 
@@ -111,6 +114,7 @@ pub struct LeaseAllocator {
     held: Spans<Holding>,
     /// Done places by the clock of their commit, for clocks from `settled` on.
     recent: Spans<Clock>,
+    /// Clocks before this one are settled: `recent` has no entries for them.
     settled: Clock,
     workers: BTreeMap<Source, Worker>,
 }
@@ -167,6 +171,7 @@ impl LeaseAllocator {
     /// Grants a worker up to `wanted` leases, and at least one if any is left: first those that
     /// were given back, then new ones. Towards the end, a worker gets at most its share of the
     /// leases that are left.
+    ///
     /// The caller must not call this for a worker that was [expelled](Self::expel): nothing would
     /// give its leases back.
     pub fn grant(&mut self, now: Time, source: Source, wanted: u64) -> GrantReply {

@@ -1,4 +1,5 @@
 //! The order in which leases are granted: by number, or shuffled within each epoch by a seed.
+//!
 //! A shuffled order is computed in both directions by a Feistel network and not stored, so ten
 //! million ranges take no memory. Checkpoints depend on it, so it must not change.
 

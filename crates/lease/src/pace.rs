@@ -1,4 +1,5 @@
 //! Shares of work in proportion to measured speed, so that all workers end their clocks together.
+//!
 //! - Speed is examples divided by the time they took. Both sums are exponentially weighted: the
 //!   weight of older clocks halves at each clock.
 //! - A larger share at the same speed changes nothing. If each clock also costs a fixed time,
@@ -93,7 +94,8 @@ impl Pace {
         let now = f64::from(self.share);
         let off = (wanted - now).abs() >= (now * TOLERANCE).max(TOLERANCE_UNITS);
         if off || self.trend.unsigned_abs() >= COMMITS_BEFORE_A_CHANGE {
-            (self.share, self.trend) = (nearest, 0);
+            self.share = nearest;
+            self.trend = 0;
         }
     }
 }

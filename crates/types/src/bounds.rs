@@ -30,6 +30,7 @@ pub const UNACKNOWLEDGED_ITEMS: usize = 1 << 18;
 ///
 /// ```
 /// use types::{Span, promotion_delay, serving_lease};
+///
 /// // Even if clocks run a fifth fast or slow, the lease ends before another replica is promoted.
 /// let failure_timeout = Span::from_secs(2);
 /// let slow_server = 0.8;

@@ -1,4 +1,5 @@
 //! Keys, which programs use, and positions: a key's place in its table's order.
+//!
 //! Batches, shards and frames hold positions only. In a dense or `ordered` table, the position is
 //! the key. In a `spread` table, it is a fixed bijective mix of the key. So ids 0…10⁵ are spread
 //! evenly over all servers, and a sorted batch walks a shard's index from front to back.

@@ -1,5 +1,6 @@
 //! The vocabulary of Slackwater as types: keys and ranges, clocks and time, node names, table specs
 //! and the plan.
+//!
 //! This crate does no I/O, starts no threads and depends on no other crate. All other crates use
 //! its types.
 

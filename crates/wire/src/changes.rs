@@ -1,5 +1,6 @@
 //! The protocol between a shard and its followers: numbered changes, and how a follower notices a
 //! gap.
+//!
 //! A shard numbers the batches of its change log: 1, 2, 3, … A message to a follower says which
 //! batches it covers ([`ChangeChunk`]). The follower keeps the number of the last batch that it
 //! holds ([`FollowerCursor`]).
@@ -82,7 +83,8 @@ impl FollowerCursor {
 
     /// Drops the chunks of an incomplete range.
     pub fn forget_chunks(&mut self) {
-        (self.arriving, self.chunks) = (None, 0);
+        self.arriving = None;
+        self.chunks = 0;
     }
 
     /// Whether [`FollowerCursor::take`] would take this chunk.
@@ -104,7 +106,8 @@ impl FollowerCursor {
             if chunk > 0 {
                 return ChangeStep::Gap;
             }
-            (self.arriving, self.chunks) = (Some((from, to)), 0);
+            self.arriving = Some((from, to));
+            self.chunks = 0;
         }
         if chunk != self.chunks {
             return if chunk < self.chunks { ChangeStep::Held } else { ChangeStep::Gap };

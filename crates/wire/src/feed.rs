@@ -1,5 +1,6 @@
 //! The reader's end of the change feed: how far a reader has followed one shard, and which page it
 //! asks for next.
+//!
 //! A reader asks for the changes since its cursor. The shard answers in pages, by position, and the
 //! reader asks for all pages of an answer with the same cursor. Each page says up to which batch of
 //! the change log it has the changes. With the last page, the reader has reached the lowest of
@@ -125,7 +126,8 @@ impl FeedReader {
         let is_up_to_date = self.first == self.range.first && reaches.number == page.last;
         self.cursor = FeedCursor::Batch { sequence, number: reaches.number };
         self.clock = reaches.clock.unwrap_or(self.clock);
-        (self.first, self.reaches) = (self.range.first, None);
+        self.first = self.range.first;
+        self.reaches = None;
         FeedStep::Rows { is_up_to_date }
     }
 

@@ -17,6 +17,7 @@
 //! | 64–71 | number of examples |
 //! | 72–79 | codec pipeline |
 //! | 80–87 | check over the 80 bytes above and the body |
+//!
 //! Integers are little-endian. The body has at most [`MAX_BODY_BYTES`], and a payload at most the
 //! size of a part.
 

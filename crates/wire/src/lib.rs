@@ -1,4 +1,5 @@
 //! The wire format: frames and messages.
+//!
 //! A [`Frame`] is a [`Head`], which has the same fields in every frame, and a [`Message`]. Bulk
 //! data (positions and values) follows a message as [`Payload`]s, which this crate never copies.
 //! [`encode`] writes the head and the small fields into a buffer, and the transport writes the
