@@ -21,19 +21,19 @@ use types::Clock;
 /// Closed batches are not merged while they hold fewer positions than this.
 const MERGE_ABOVE: usize = 64 << 10;
 
-/// A closed batch: what changed after the batch before it.
+/// A closed batch: the changes since the batch before it.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Batch {
     number: u64,
     changes: Changes,
 }
 
-/// Positions of rows, and of sums by the clock that they are held for, all rising.
+/// Positions of changed rows, and of changed sums by the clock that they are held for. All rising.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Changes {
     /// Rows that changed.
     pub rows: Vec<u64>,
-    /// Rows whose sums changed, by held clock.
+    /// Rows whose sums changed, by the clock that the sums are held for.
     pub sums: BTreeMap<Clock, Vec<u64>>,
 }
 
@@ -53,31 +53,35 @@ impl Changes {
 /// Which rows of a shard changed.
 #[derive(Debug, Default)]
 pub(crate) struct ChangeLog {
-    /// What changed since the last batch was closed.
+    /// The open batch: rows that changed since the last batch was closed.
     rows: ChangedRows,
+    /// The open batch: rows whose sums changed, by held clock.
     sums: BTreeMap<Clock, ChangedRows>,
     /// The number of the last closed batch.
     last: u64,
     /// Closed batches after `trimmed`, oldest first.
     batches: VecDeque<Batch>,
+    /// Batches up to this number are forgotten: every follower was sent them.
     trimmed: u64,
-    /// Positions in `batches`, and how many there may be before all are merged.
+    /// How many positions `batches` hold.
     positions: usize,
+    /// The older half is merged once `batches` hold more positions than this.
     merge_above: usize,
 }
 
 impl ChangeLog {
-    /// Rows have changed. Returns how many there were, repeated ones included.
+    /// Adds changed rows to the open batch. Returns how many were given, repeated ones included.
     pub fn note_rows(&mut self, rows: impl Iterator<Item = Row>) -> usize {
         self.rows.extend(rows)
     }
 
-    /// Rows were removed. Their slots are free.
+    /// Adds removed rows to the open batch. Their slots are free already.
     pub fn note_removed(&mut self, rows: &[Row]) {
         rows.iter().for_each(|(position, slot)| self.rows.removed(*position, *slot));
     }
 
-    /// Sums that are held for a clock have changed.
+    /// Adds rows whose sums, held for a clock, changed. Returns how many were given, repeated ones
+    /// included.
     pub fn note_sums(&mut self, clock: Clock, rows: impl Iterator<Item = Row>) -> usize {
         self.sums.entry(clock).or_default().extend(rows)
     }
@@ -87,8 +91,8 @@ impl ChangeLog {
         self.rows.len() + self.sums.values().map(ChangedRows::len).sum::<usize>()
     }
 
-    /// The number of the last closed batch. At a replica that is not the head: of the last batch
-    /// that it holds.
+    /// The number of the last closed batch. At a replica behind the head: the last batch that it
+    /// holds.
     pub fn last(&self) -> u64 {
         self.last
     }
@@ -116,14 +120,14 @@ impl ChangeLog {
         }
     }
 
-    /// A replica begins or ends its backfill: it holds everything up to batch `number`, and nothing
-    /// that is later.
+    /// A replica begins or ends its backfill: it holds everything up to batch `number`, and no later
+    /// change.
     pub fn start_at(&mut self, number: u64) {
         *self = Self { last: number, trimmed: number, ..Self::default() };
     }
 
-    /// Everything that changed in closed batches after batch `from`, or more. Followers only ask
-    /// for what is not trimmed yet.
+    /// Everything that changed in closed batches after batch `from`. Earlier changes may be among
+    /// them, because batches are merged. `from` must not be trimmed yet.
     pub fn since(&self, from: u64) -> Cow<'_, Changes> {
         debug_assert!(from >= self.trimmed, "changes after {from} were trimmed, up to {}", self.trimmed);
         let mut later = self.closed_after(from);
@@ -134,7 +138,7 @@ impl ChangeLog {
     }
 
     /// The first `most` rows, at position `first` or later, that changed in closed batches after
-    /// batch `from`; perhaps rows that changed before, too. Returns where the next ones start.
+    /// batch `from`. Earlier changes may be among them. Also returns where the next page starts.
     pub fn rows_since(&self, from: u64, first: u64, most: usize) -> (Vec<u64>, Option<u64>) {
         let mut rows = Vec::new();
         for batch in self.closed_after(from) {
@@ -153,7 +157,7 @@ impl ChangeLog {
         self.batches.range(self.batches.partition_point(|batch| batch.number <= from)..)
     }
 
-    /// The batch after which batches hold no more than `most` positions.
+    /// The oldest batch number after which the closed batches hold at most `most` positions.
     pub fn holds_after(&self, most: usize) -> u64 {
         let mut positions = 0;
         let mut older = self.batches.iter().rev().skip_while(|batch| {
@@ -163,7 +167,7 @@ impl ChangeLog {
         if self.positions <= most { self.trimmed } else { older.next().map_or(self.trimmed, |batch| batch.number) }
     }
 
-    /// Forgets batches up to `number`: every follower holds them.
+    /// Forgets batches up to `number`: every follower was sent them.
     pub fn trim(&mut self, number: u64) {
         let number = number.min(self.last);
         if number <= self.trimmed {
@@ -179,7 +183,7 @@ impl ChangeLog {
         }
     }
 
-    /// Forgets what changed in the open batch: nobody follows.
+    /// Empties the open batch: the shard has no followers.
     pub fn forget_open(&mut self) {
         self.rows.take();
         self.sums.clear();
@@ -191,9 +195,12 @@ impl ChangeLog {
         self.sums.values_mut().for_each(|rows| rows.renumber(moves));
     }
 
-    /// Merges the older half, so that followers that lack only the last batches are not sent more.
+    /// Merges the older half of the batches into one. The newer half stays apart, so a follower that
+    /// lacks only recent batches is sent only those.
     fn merge(&mut self) {
-        let (mut all, mut number, mut merged) = (Changes::default(), self.trimmed, 0);
+        let mut all = Changes::default();
+        let mut number = self.trimmed;
+        let mut merged = 0;
         while merged < self.positions.div_ceil(2)
             && let Some(batch) = self.batches.pop_front()
         {
@@ -207,7 +214,7 @@ impl ChangeLog {
     }
 }
 
-/// Puts rising positions into rising positions, each once.
+/// Merges rising positions into rising positions, each once.
 fn merge(into: &mut Vec<u64>, more: &[u64]) {
     if more.is_empty() {
         return;
@@ -275,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn change_log_takes_memory_by_rows_and_not_by_time() {
+    fn change_log_memory_is_bounded_by_rows_not_by_time() {
         let mut log = ChangeLog::default();
         let rows = 2 * MERGE_ABOVE as u64;
         for first in 0..50 {
@@ -288,7 +295,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn followers_hear_of_every_row_that_changed_since(
+        fn change_log_reports_every_row_that_changed_since_a_batch(
             batches in prop::collection::vec(prop::collection::btree_set(0u64..40, 0..10), 1..12),
             from in 0usize..12,
         ) {

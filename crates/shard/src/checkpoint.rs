@@ -1,9 +1,11 @@
-//! Checkpoints of a shard: a copy of everything that it holds, made at the moment its frontier
-//! reaches a clock, and a shard that is made from such a copy.
+//! Checkpoints of a shard: the image of everything that it holds, copied at the moment its frontier
+//! reaches a clock, and which checkpoint the shard was asked for.
 //!
-//! Of a table that combines by clock a copy holds every clock before the checkpoint's and nothing
-//! of later ones. Of one that applies each push as it comes it holds those, and whatever faster
-//! workers had pushed by then. Making it is one copy of memory; the run goes on at once.
+//! What an image holds depends on the table's combine rule:
+//! - `clock`: every clock before the checkpoint's, and nothing of later clocks.
+//! - `each`: the same, and also what faster workers pushed before the copy.
+//!
+//! Making an image is one copy of memory; the run goes on at once.
 
 use types::{Clock, NumberType, ShardId, TableId};
 use wire::{Field, Payload, Reader, WireError};
@@ -11,9 +13,9 @@ use wire::{Field, Payload, Reader, WireError};
 /// One shard of one table, as it was when the shard's frontier reached a clock.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ShardImage {
-    /// Which checkpoint of the run it is for.
+    /// Number of the checkpoint that it belongs to.
     pub checkpoint: u64,
-    /// The clock.
+    /// The checkpoint's clock.
     pub clock: Clock,
     /// The table.
     pub table: TableId,
@@ -21,34 +23,34 @@ pub struct ShardImage {
     pub name: String,
     /// The shard.
     pub shard: ShardId,
-    /// The type of the numbers.
+    /// Type of the numbers in `rows`.
     pub number: NumberType,
-    /// Numbers of one row: its weights and its updater's state.
+    /// Numbers in one row state: the weights and the updater's state.
     pub stride: usize,
-    /// Where the rows stand.
+    /// Positions of the rows, in the order of `rows`.
     pub places: ImagePositions,
-    /// Row after row.
+    /// Row states, one after the other.
     pub rows: Payload,
-    /// What else the shard knew: bytes of its own.
+    /// The shard metadata, encoded by the shard.
     pub metadata: Vec<u8>,
 }
 
-/// Where the rows of an image stand in their table.
+/// Positions of an image's rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ImagePositions {
-    /// One after the other, as in a dense table.
+    /// Consecutive positions, as in a dense table.
     Run {
-        /// Where the first stands.
+        /// The first position.
         first: u64,
-        /// How many there are.
+        /// How many positions.
         count: u64,
     },
-    /// Anywhere, each once, in any order.
+    /// Any positions, each once, in any order.
     List(Vec<u64>),
 }
 
 impl ImagePositions {
-    /// How many there are.
+    /// How many positions there are.
     #[must_use]
     pub fn count(&self) -> u64 {
         match self {
@@ -83,10 +85,10 @@ impl Field for ShardImage {
         let places = match (places.0, &places.1[..]) {
             (Some(first), [count]) => ImagePositions::Run { first, count: *count },
             (None, _) => ImagePositions::List(places.1),
-            _ => return Err(WireError::Malformed("an image whose rows stand nowhere")),
+            _ => return Err(WireError::Malformed("a shard image with a first position but no row count")),
         };
         let rows: Vec<u8> = Field::get(input)?;
-        // Numbers are read where they lie, which is where numbers may.
+        // Copied to aligned memory, because numbers are read in place.
         let mut aligned = vec![0u64; rows.len().div_ceil(8)];
         bytemuck::cast_slice_mut(&mut aligned)[..rows.len()].copy_from_slice(&rows);
         let rows = Payload::new(aligned).slice(0..rows.len());
@@ -94,8 +96,8 @@ impl Field for ShardImage {
     }
 }
 
-/// The checkpoint that a shard was last asked for, and what became of it. One at a time: the
-/// newest counts.
+/// The checkpoint that a shard was last asked for, and the state of its copy. A newer request
+/// replaces an older one.
 #[derive(Debug, Default)]
 pub(crate) struct CheckpointRequest {
     asked: Option<Asked>,
@@ -105,25 +107,25 @@ pub(crate) struct CheckpointRequest {
 struct Asked {
     number: u64,
     clock: Clock,
-    /// Whether every worker has left.
+    /// Whether it is the last checkpoint, because every worker has left.
     last: bool,
     copy: Copy,
 }
 
 #[derive(Debug)]
 enum Copy {
-    /// To be made.
+    /// The frontier has not reached the clock.
     Awaited,
-    /// It cannot be made: the clock had passed.
+    /// The frontier was past the clock already, so no copy can be made.
     Missed,
-    /// Made, and not taken.
+    /// The copy is made and waits to be taken.
     Made(Box<ShardImage>),
-    /// Made, and taken.
+    /// The copy was made and taken.
     Taken,
 }
 
 impl CheckpointRequest {
-    /// A checkpoint of this number is wanted as of this clock. Returns whether that is news.
+    /// Asks for checkpoint `number` at `clock`. Returns whether the request is new.
     pub fn ask(&mut self, number: u64, clock: Clock, last: bool) -> bool {
         let is_new = self.asked.as_ref().is_none_or(|asked| asked.number < number);
         if is_new {
@@ -132,13 +134,14 @@ impl CheckpointRequest {
         is_new
     }
 
-    /// Another replica answers for the shard: what was copied here is not its state.
+    /// This replica became head or lost that role: a copy that was made before is not the head's
+    /// state, so it is made again.
     pub fn await_again(&mut self) {
         self.asked.iter_mut().for_each(|asked| asked.copy = Copy::Awaited);
     }
 
-    /// A head stands at `frontier`. Returns whether to copy the shard now; a clock that has passed
-    /// is missed.
+    /// Tells that the head's frontier is at `frontier`. Returns whether to copy the shard now. A
+    /// request whose clock has passed counts as missed.
     pub fn stands_at(&mut self, frontier: Clock) -> bool {
         let Some(asked) = self.asked.as_mut().filter(|asked| matches!(asked.copy, Copy::Awaited)) else { return false };
         if frontier > asked.clock {
@@ -147,22 +150,21 @@ impl CheckpointRequest {
         frontier == asked.clock
     }
 
-    /// The clock to copy at, if the frontier has come to it or beyond.
+    /// The clock of a copy that is still to be made, if the frontier has reached or passed it.
     pub fn copies_at(&self, frontier: Clock) -> Option<Clock> {
         let awaited = |asked: &&Asked| asked.clock <= frontier && matches!(asked.copy, Copy::Awaited);
         self.asked.as_ref().filter(awaited).map(|asked| asked.clock)
     }
 
-    /// The shard is copied, for the checkpoint of this number and clock.
+    /// Stores the copy; `copy` makes it from the checkpoint's number and clock.
     pub fn copied(&mut self, copy: impl FnOnce(u64, Clock) -> ShardImage) {
         if let Some(asked) = &mut self.asked {
             asked.copy = Copy::Made(Box::new(copy(asked.number, asked.clock)));
         }
     }
 
-    /// The copy, once, and only when the tail is as far (`announced`). Before that, a replica that
-    /// took over would answer for clocks before the checkpoint's, and workers would push in them
-    /// what the copy lacks.
+    /// Takes the copy, once, when the tail's frontier (`announced`) has reached the clock. Before
+    /// that, a replica that takes over would accept pushes in earlier clocks, which the copy lacks.
     pub fn take(&mut self, announced: Clock) -> Option<ShardImage> {
         let is_due =
             |asked: &&mut Asked| matches!(asked.copy, Copy::Made(_)) && (asked.last || announced >= asked.clock);
@@ -184,14 +186,22 @@ mod tests {
     use super::*;
 
     fn image(checkpoint: u64, clock: Clock) -> ShardImage {
-        let (table, shard, number) = (TableId(0), ShardId(0), NumberType::F32);
-        let (places, rows) = (ImagePositions::List(Vec::new()), Payload::EMPTY);
-        let (name, stride, metadata) = (String::new(), 1, Vec::new());
-        ShardImage { checkpoint, clock, table, name, shard, number, stride, places, rows, metadata }
+        ShardImage {
+            checkpoint,
+            clock,
+            table: TableId(0),
+            name: String::new(),
+            shard: ShardId(0),
+            number: NumberType::F32,
+            stride: 1,
+            places: ImagePositions::List(Vec::new()),
+            rows: Payload::EMPTY,
+            metadata: Vec::new(),
+        }
     }
 
     #[test]
-    fn a_shard_is_copied_at_the_clock_and_handed_over_once_the_tail_is_there() {
+    fn checkpoint_is_copied_at_its_clock_and_taken_once_the_tail_reaches_it() {
         let mut request = CheckpointRequest::default();
         assert!(request.ask(1, Clock(5), false) && !request.ask(1, Clock(9), false), "asked twice, wanted once");
         assert!(!request.stands_at(Clock(4)) && request.copies_at(Clock(4)).is_none());
@@ -204,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_has_passed_is_missed_until_another_checkpoint_is_asked_for() {
+    fn checkpoint_of_a_passed_clock_is_missed_until_the_next_request() {
         let mut request = CheckpointRequest::default();
         request.ask(1, Clock(5), false);
         assert!(!request.stands_at(Clock(6)));

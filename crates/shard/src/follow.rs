@@ -1,6 +1,8 @@
 //! The followers of a shard: replicas, eager caches, and readers of deltas and of the change feed.
-//! Each is sent what the change log has since the last time, in its own encoding: replicas get row
-//! state, eager caches and the change feed values, readers of deltas encoded differences.
+//!
+//! Each follower is sent the rows that the change log has for it since the last time. Replicas get
+//! row state, eager caches and change feed readers get values, readers of deltas get encoded
+//! differences.
 
 pub(crate) mod backfill;
 pub(crate) mod deltas;
@@ -18,15 +20,15 @@ use types::{Clock, PlanNumber, TableSpec, Time, WorkerId};
 use update::Number;
 use wire::Outbox;
 
-/// Everything that follows the changes of a shard, and the log that it follows.
+/// The followers of a shard, and the change log that they follow.
 pub(crate) struct Followers {
     /// Which rows changed.
     pub log: ChangeLog,
-    /// The other replicas of its chain.
+    /// The other replicas of the shard's chain.
     pub replicas: Replication,
     /// Eager caches.
     pub subscribers: Subscribers,
-    /// Readers of deltas, where a lossy codec shrinks what is read.
+    /// Readers of deltas, if a lossy codec shrinks what workers read.
     pub deltas: Option<DeltaLog>,
     /// Readers of the change feed.
     pub feed: Feed,
@@ -36,13 +38,18 @@ pub(crate) struct Followers {
 impl Followers {
     /// No followers yet.
     pub fn new(spec: &TableSpec, plan: PlanNumber, deltas: Option<DeltaLog>) -> Self {
-        let (log, replicas, subscribers) = (ChangeLog::default(), Replication::new(), Subscribers::default());
-        let feed = Feed::new(plan);
-        Self { log, replicas, subscribers, deltas, feed, is_eager: spec.consistency.is_eager() }
+        Self {
+            log: ChangeLog::default(),
+            replicas: Replication::new(),
+            subscribers: Subscribers::default(),
+            deltas,
+            feed: Feed::new(plan),
+            is_eager: spec.consistency.is_eager(),
+        }
     }
 
-    /// Whether changed rows are noted by position, because the table has followers or may get some
-    /// by a read.
+    /// Whether the shard looks up the positions of changed rows: it has followers, or a read may
+    /// add some.
     pub fn need_changes(&self) -> bool {
         self.is_eager || self.deltas.is_some() || self.replicas.has_peers() || self.feed.needs_after().is_some()
     }
@@ -54,7 +61,7 @@ impl Followers {
         others.into_iter().chain([self.replicas.needs_after()]).flatten().min()
     }
 
-    /// Rows have changed.
+    /// Notes changed rows, if some follower needs them.
     pub fn changed(&mut self, rows: impl Iterator<Item = Row>) {
         if self.needs_after().is_none() {
             return;
@@ -64,7 +71,7 @@ impl Followers {
         self.replicas.note_changes(self.log.open_len() - before, times);
     }
 
-    /// Rows were removed. Their slots are free.
+    /// Notes removed rows. Their slots are free already.
     pub fn removed(&mut self, rows: &[Row]) {
         if self.needs_after().is_some() {
             self.subscribers.removed(rows);
@@ -73,7 +80,7 @@ impl Followers {
         }
     }
 
-    /// Sums that are held for a clock have changed.
+    /// Notes rows whose sums, held for a clock, changed.
     pub fn changed_sums(&mut self, clock: Clock, rows: impl Iterator<Item = Row>) {
         if self.replicas.takes_sums() {
             let before = self.log.open_len();
@@ -93,8 +100,8 @@ impl Followers {
         }
     }
 
-    /// Workers are told of a new frontier: refreshes caches and encodes deltas. Returns how many
-    /// refreshes that took.
+    /// Workers are told of a new frontier: refreshes eager caches and encodes deltas. Returns the
+    /// number of refresh messages.
     pub fn publish<T: Number>(&mut self, frontier: Clock, view: &ShardView<'_, T>, out: &mut Outbox) -> u64 {
         let Self { log, subscribers, deltas, feed, .. } = self;
         let refreshes = if self.is_eager { subscribers.refresh(frontier, log, view, out) } else { 0 };
@@ -105,15 +112,15 @@ impl Followers {
         refreshes
     }
 
-    /// A reader of the change feed asks: the log keeps changes for it, as many as so many rows
-    /// account for.
+    /// A reader of the change feed asks: the log keeps changes for it. `rows`, the number of rows,
+    /// bounds how many.
     pub fn read_feed(&mut self, now: Time, rows: usize) {
         self.feed.read(now, &mut self.log);
         self.feed.bound(rows, &mut self.log);
         self.trim();
     }
 
-    /// Time has passed: stops a change feed without readers, and bounds its history.
+    /// Time has passed: stops a change feed without readers, or bounds its history.
     pub fn tick_feed(&mut self, now: Time, rows: usize) {
         if self.feed.is_idle(now) {
             self.feed.stop();
@@ -123,14 +130,14 @@ impl Followers {
         }
     }
 
-    /// Caches and readers start over: another replica answered them before.
+    /// Makes caches and readers start over: another replica answered them before.
     pub fn start_over(&mut self, plan: PlanNumber) {
         self.subscribers.start_over(plan);
         self.deltas.iter_mut().for_each(|deltas| deltas.start_over_at(plan));
         self.feed = Feed::new(plan);
     }
 
-    /// A worker that is gone needs nothing any more.
+    /// Drops a worker that is gone.
     pub fn drop_worker(&mut self, worker: WorkerId) {
         self.subscribers.drop_worker(worker);
     }

@@ -1,9 +1,9 @@
-//! Which shard of which table this is, under which plan: what the heads of its frames say.
+//! Identity of a shard's replica: its table, shard and plan, and the heads of the frames it sends.
 
 use types::{NodeId, Placed, PlanNumber, ShardId, TableId};
 use wire::Head;
 
-/// The name of a shard's replica.
+/// Which replica of which shard this is, and under which plan.
 #[derive(Clone, Debug)]
 pub(crate) struct Identity {
     /// The table.

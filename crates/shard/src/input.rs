@@ -1,4 +1,4 @@
-//! A server's inputs as data: a recording keeps them, and replaying it feeds them back.
+//! A server's inputs as data: a recording stores them, and a replay feeds them back.
 
 #![deny(clippy::wildcard_enum_match_arm)]
 
@@ -11,18 +11,18 @@ use wire::{Frame, Outbox};
 pub enum ServerInput {
     /// A frame arrived.
     Frame(Time, Box<Frame>),
-    /// What arrived together has been handled.
+    /// The frames that arrived together have been handled.
     Settle,
     /// Time has passed.
     Tick(Time),
-    /// It is time for a sign of life.
+    /// A heartbeat is due.
     Heartbeat(Time),
-    /// A table of a checkpoint was read.
+    /// The shell has read a table of a checkpoint.
     Restore(Time, Box<Restored>),
 }
 
 impl ServerInput {
-    /// Hands it to the machine.
+    /// Calls the method of the server that takes this input.
     pub fn apply(self, server: &mut Server, out: &mut Outbox) {
         match self {
             Self::Frame(now, frame) => server.handle(now, *frame, out),

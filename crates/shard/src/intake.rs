@@ -1,5 +1,5 @@
-//! How a part of a push gets from its frame to the rows: the once-only gate, decoding, validation,
-//! and the clocks that hold contributions until the frontier passes them.
+//! The stages that a part of a push passes between its frame and the rows: the once-only gate,
+//! decoding, validation, and the clocks that hold contributions until the frontier passes them.
 
 pub(crate) mod clocks;
 pub(crate) mod combine;

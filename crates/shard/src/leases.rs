@@ -1,9 +1,9 @@
 //! Which parts of data leases a shard holds, and whether their values are in its rows yet.
 //!
-//! In a table that applies each push by itself, a part is in the rows as soon as it is held. In a
-//! table that combines by clock it is in its clock's sum first, and in the rows once the frontier
-//! has passed that clock. A checkpoint keeps rows but no sums of open clocks: a run that resumes
-//! from it forgets the parts of those clocks, and the uncommitted leases bring them again.
+//! In an `each` table, a part is in the rows as soon as it is held. In a `clock` table, it is first
+//! in its clock's sum, and in the rows once the frontier has passed that clock. A checkpoint keeps
+//! rows but no sums of open clocks. A run that resumes from it forgets the parts of those clocks,
+//! and workers push them again for the uncommitted leases.
 
 pub(crate) mod applied;
 
@@ -15,26 +15,26 @@ use wire::{Field, LeasedPart, Reader, WireError};
 /// The parts that a shard holds, of leases that are not over.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LeasedParts {
-    /// In the rows.
+    /// Parts that are in the rows.
     applied: AppliedParts,
-    /// In sums of clocks that are open.
+    /// Parts that are in the sums of open clocks.
     open: BTreeMap<Clock, AppliedParts>,
 }
 
 impl LeasedParts {
-    /// Whether this part was pushed before: the clock that it is in the sum of, or the first if it
-    /// is in the rows.
+    /// The open clock whose sum holds this part, or clock 0 if it is in the rows. `None` if the shard
+    /// does not hold it.
     pub fn held_in(&self, part: LeasedPart) -> Option<Clock> {
         let open = || self.open.iter().find(|(_, applied)| applied.holds(part)).map(|(clock, _)| *clock);
         if self.applied.holds(part) { Some(Clock(0)) } else { open() }
     }
 
-    /// Whether there is room for any part.
+    /// Whether there is no room for another part.
     pub fn is_full(&self) -> bool {
         self.applied.is_full() || self.open.values().any(AppliedParts::is_full)
     }
 
-    /// This part is held from now on: in the rows, or in the sum of a clock.
+    /// Holds this part from now on: in the sum of clock `open`, or in the rows if that is `None`.
     pub fn hold(&mut self, part: LeasedPart, open: Option<Clock>) {
         match open {
             None => self.applied.hold(part),
@@ -42,14 +42,14 @@ impl LeasedParts {
         }
     }
 
-    /// Clocks before this one are in the rows.
+    /// Clocks before `end` were applied: moves their parts to those in the rows.
     pub fn apply_before(&mut self, end: Clock) {
         while let Some(entry) = self.open.first_entry().filter(|entry| *entry.key() < end) {
             self.applied.join(&entry.remove());
         }
     }
 
-    /// The sums of open clocks are lost, and what was in them with them.
+    /// Forgets the parts in open clocks, because the sums of those clocks are lost.
     pub fn lose_open(&mut self) {
         self.open.clear();
     }
@@ -60,7 +60,7 @@ impl LeasedParts {
         self.open.values_mut().for_each(|applied| applied.forget(of, &is_over));
     }
 
-    /// How many leases it knows of. One that is in several clocks counts in each.
+    /// How many leases it has parts of. A lease with parts in several clocks counts in each.
     pub fn leases(&self) -> usize {
         self.applied.leases() + self.open.values().map(AppliedParts::leases).sum::<usize>()
     }
@@ -82,7 +82,7 @@ impl Field for LeasedParts {
         for _ in 0..u32::get(input)? {
             let clock = Clock::get(input)?;
             if open.last_key_value().is_some_and(|(last, _)| *last >= clock) {
-                return Err(WireError::Malformed("parts of clocks out of order"));
+                return Err(WireError::Malformed("applied parts of clocks that do not rise"));
             }
             open.insert(clock, AppliedParts::get(input)?);
         }
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_in_open_clocks_is_lost_with_them_and_nothing_else() {
+    fn leased_parts_lose_only_the_parts_of_open_clocks() {
         let mut parts = LeasedParts::default();
         parts.hold(part(0), None);
         for number in 1..6 {

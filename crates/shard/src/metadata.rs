@@ -1,5 +1,5 @@
-//! A shard's metadata as bytes: everything it knows beside its rows and the sums it holds, the
-//! once-only gate included. Replication batches and checkpoints carry it.
+//! Shard metadata as bytes: everything that a shard knows beside its rows and held sums, including
+//! the once-only gate. Replication batches and checkpoints carry it.
 
 use crate::intake::clocks::SavedClocks;
 use crate::intake::gate::Streams;
@@ -9,33 +9,37 @@ use crate::view::ShardView;
 use update::Number;
 use wire::{Field, Reader, WireError};
 
-/// Everything that a shard knows beside its rows and the sums that it holds.
+/// Everything that a shard knows beside its rows and held sums.
 pub(crate) struct ShardMetadata {
-    /// Its workers and their streams.
+    /// The workers and their streams.
     pub streams: Streams,
-    /// Its frontier, and which clocks it holds.
+    /// The frontier, and which clocks are held.
     pub clocks: SavedClocks,
-    /// Rates, examples and pending rows.
+    /// Learning rates, examples and pending rows.
     pub rows: SavedRows,
-    /// Parts of data leases.
+    /// Applied parts of data leases.
     pub leases: LeasedParts,
 }
 
 impl ShardMetadata {
-    /// Of a shard, as it is now.
+    /// The metadata of a shard, as it is now.
     pub fn of<T: Number>(view: &ShardView<'_, T>) -> Self {
-        let (clocks, rows) = (view.clocks.save(), view.rows.save());
-        Self { streams: view.streams.clone(), clocks, rows, leases: view.leases.clone() }
+        Self {
+            streams: view.streams.clone(),
+            clocks: view.clocks.save(),
+            rows: view.rows.save(),
+            leases: view.leases.clone(),
+        }
     }
 
-    /// As bytes.
+    /// Encodes the metadata.
     pub fn bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         self.put(&mut bytes);
         bytes
     }
 
-    /// And back.
+    /// Decodes metadata.
     pub fn read(bytes: &[u8]) -> Result<Self, WireError> {
         Self::get(&mut Reader(bytes))
     }
@@ -58,10 +62,15 @@ impl Field for ShardMetadata {
 
     fn get(input: &mut Reader<'_>) -> Result<Self, WireError> {
         let streams = Field::get(input)?;
-        let (frontier, held, failing) = (Field::get(input)?, Field::get(input)?, Field::get(input)?);
-        let (examples, settings) = (Field::get(input)?, Field::get(input)?);
-        let (rates, counted) = (Field::get(input)?, Field::get(input)?);
-        let (failed, pending) = (Field::get(input)?, Field::get(input)?);
+        let frontier = Field::get(input)?;
+        let held = Field::get(input)?;
+        let failing = Field::get(input)?;
+        let examples = Field::get(input)?;
+        let settings = Field::get(input)?;
+        let rates = Field::get(input)?;
+        let counted = Field::get(input)?;
+        let failed = Field::get(input)?;
+        let pending = Field::get(input)?;
         let leases = Field::get(input)?;
         let clocks = SavedClocks { frontier, held, failing, examples, settings, failed };
         Ok(Self { streams, clocks, rows: SavedRows { rates, examples: counted, pending }, leases })

@@ -1,4 +1,4 @@
-//! Reads that cannot be answered yet, the encoder of answers, and the right to answer at all.
+//! The reads of a shard: parked reads, the encoder of answers, and whether this replica may answer.
 
 pub(crate) mod parked;
 
@@ -10,19 +10,19 @@ use wire::{CodecPipeline, Payload, Pulled};
 /// The reads of one shard.
 pub(crate) struct Reads {
     parked: Parked,
-    /// Where an exact codec shrinks what is read.
+    /// Encodes answers, if the table has an exact (lossless) codec for reads.
     encoder: Option<PayloadEncoder>,
     counts: ReadCounts,
 }
 
-/// How many reads there were.
+/// Counts of reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ReadCounts {
-    /// Answered.
+    /// Reads that were answered.
     pub answered: u64,
-    /// Parked before they were answered.
+    /// Reads that were parked.
     pub parked: u64,
-    /// Most that were parked at once.
+    /// The most reads that were parked at once.
     pub most_parked: u64,
 }
 
@@ -36,8 +36,8 @@ impl Reads {
         Self { parked: Parked::default(), encoder, counts: ReadCounts::default() }
     }
 
-    /// Parks a read until the frontier reaches `needed` or, without that, until the reader's own
-    /// pushes are there.
+    /// Parks a read until the frontier reaches `needed`. If that is `None`, until the reader's own
+    /// pushes have arrived.
     pub fn park(&mut self, read: ParkedRead, needed: Option<Clock>) -> Parking {
         let parking = self.parked.park(read, needed);
         if parking == Parking::Parked {
@@ -52,37 +52,38 @@ impl Reads {
         self.counts.answered += 1;
     }
 
-    /// How many there were.
+    /// Counts of reads so far.
     pub fn counts(&self) -> ReadCounts {
         self.counts
     }
 
-    /// The reads that a frontier lets go.
+    /// Takes the parked reads that the frontier admits.
     pub fn take_admitted(&mut self, frontier: Clock) -> Vec<ParkedRead> {
         self.parked.take_admitted(frontier)
     }
 
-    /// The reads of `worker` that waited for its stream up to `finished`.
+    /// Takes the parked reads of `worker` that need its stream only up to `finished`.
     pub fn take_own(&mut self, worker: WorkerId, finished: u64) -> Vec<ParkedRead> {
         self.parked.take_own(worker, finished)
     }
 
-    /// Reads that have waited `after` since they came or since the last notice.
+    /// Parked reads that have waited `after` since they arrived or since the last notice. See
+    /// [`Parked::overdue`].
     pub fn overdue(&mut self, now: Time, after: Span) -> Vec<(WorkerId, u64, bool)> {
         self.parked.overdue(now, after)
     }
 
-    /// Whether any waits for the frontier, and so for other workers.
+    /// Whether any read waits for the frontier, and so for other workers.
     pub fn wait_for_others(&self) -> bool {
         self.parked.waits_for_others()
     }
 
-    /// A worker that is gone is answered no more.
+    /// Drops the parked reads of a worker that is gone.
     pub fn drop_worker(&mut self, worker: WorkerId) {
         self.parked.drop_worker(worker);
     }
 
-    /// Drops all of them: the workers ask another replica.
+    /// Drops all parked reads: the workers ask another replica.
     pub fn drop_all(&mut self) {
         self.parked = Parked::default();
     }
@@ -92,13 +93,13 @@ impl Reads {
         self.encoder.as_ref().map_or_else(Meter::default, |encoder| *encoder.meter())
     }
 
-    /// Encodes what is read, where the table has an exact codec for that. What a scan finds goes as
-    /// it is.
+    /// Encodes the values of an answer, if the table has an exact codec for reads. The answer to a
+    /// scan is not encoded.
     pub fn encode(&mut self, pulled: &mut Pulled) -> CodecPipeline {
         let Some(encoder) = self.encoder.as_mut().filter(|_| pulled.positions.is_empty()) else {
             return CodecPipeline::default();
         };
-        // Exact codecs remember nothing, so it does not matter which rows these are.
+        // Exact codecs keep no residuals, so they need not know which rows these are.
         let encoded = encoder.encode(codec::BatchRows::List(&[]), pulled.values.bytes());
         encoded.map_or_else(CodecPipeline::default, |(bytes, formats)| {
             pulled.values = Payload::new(bytes);
@@ -107,17 +108,18 @@ impl Reads {
     }
 }
 
-/// Whether this replica may answer, and which frontier workers were last told of.
+/// Whether this replica may answer, and which frontier workers were last told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Serving {
     may_answer: bool,
+    /// The frontier that workers were last told.
     told: Clock,
     /// Whether the rows were exactly those of that frontier.
     exact: bool,
 }
 
 impl Serving {
-    /// May answer, and has told of clock 0.
+    /// May answer; workers know clock 0.
     pub fn new() -> Self {
         Self { may_answer: true, told: Clock(0), exact: true }
     }
@@ -127,22 +129,23 @@ impl Serving {
         self.may_answer
     }
 
-    /// It may, or may no longer.
+    /// Sets whether it may acknowledge and answer.
     pub fn allow(&mut self, may_answer: bool) {
         self.may_answer = may_answer;
     }
 
-    /// Workers were told of this frontier.
+    /// Workers were told this frontier, and whether the rows are exactly its rows.
     pub fn told(&mut self, frontier: Clock, exact: bool) {
-        (self.told, self.exact) = (frontier, exact);
+        self.told = frontier;
+        self.exact = exact;
     }
 
-    /// Workers were told of this frontier, with rows as exact as before.
+    /// Workers were told this frontier; the rows are as exact as before.
     pub fn told_frontier(&mut self, frontier: Clock) {
         self.told = frontier;
     }
 
-    /// Whether workers have not been told this yet.
+    /// Whether workers have not been told this yet, so that a message is due.
     pub fn is_news(self, frontier: Clock, exact: bool) -> bool {
         self.told != frontier || self.exact != exact
     }

@@ -1,8 +1,9 @@
-//! Residuals of one table as a checkpoint keeps them: what a worker's lossy codec has not sent yet.
+//! A worker's residuals of one table, as a checkpoint keeps them: what its lossy codec has not sent
+//! yet.
 
 use wire::{Field, Reader, WireError};
 
-/// Residuals of the rows of one table: numbers to be added to what is pushed to them.
+/// Residuals of the rows of one table: numbers that are added to the next pushes to these rows.
 ///
 /// ```
 /// use shard::ResidualRows;
@@ -15,9 +16,9 @@ use wire::{Field, Reader, WireError};
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct ResidualRows {
-    /// Numbers of a row.
+    /// Numbers in a row.
     pub width: u32,
-    /// Rows that follow on each other: the position of the first, and whole rows.
+    /// Runs of consecutive rows: the position of the first row, and the numbers of all rows.
     pub runs: Vec<(u64, Vec<f32>)>,
 }
 
@@ -40,7 +41,7 @@ impl Field for ResidualRows {
             let count = u32::get(input)?;
             let is_whole = width > 0 && count.is_multiple_of(width) && first.checked_add(u64::from(count)).is_some();
             if !is_whole {
-                return Err(WireError::Malformed("residuals of less than a row"));
+                return Err(WireError::Malformed("residuals that are not whole rows"));
             }
             let bytes = input.take((count as usize).saturating_mul(4))?;
             let values: Vec<f32> =

@@ -1,25 +1,26 @@
-//! Rows that have changed, each once.
+//! A set of changed rows, each with its position and its slot.
 
 use crate::rows::slot_set::SlotSet;
 use crate::view::Row;
 use std::collections::BTreeSet;
 use update::ABSENT;
 
-/// Entries are not shrunk below this many.
+/// Duplicate entries are not removed while there are fewer entries than this.
 const SHRINK_ABOVE: usize = 64 << 10;
 
 /// Some rows by position and slot, in the order in which they changed first.
 #[derive(Debug, Default)]
 pub(crate) struct ChangedRows {
+    /// Slots of the rows in `rows` that exist.
     known: SlotSet,
     rows: Vec<Row>,
-    /// How many entries there may be before they are shrunk.
+    /// Duplicate entries are removed once there are more entries than this.
     shrink_above: usize,
 }
 
 impl ChangedRows {
-    /// Notes rows, `ABSENT` where a position has none. Returns how many there were, repeated ones
-    /// included.
+    /// Adds rows; their slot is `ABSENT` where a position has no row. Returns how many were given,
+    /// repeated ones included.
     pub fn extend(&mut self, rows: impl Iterator<Item = Row>) -> usize {
         let mut times = 0;
         for (position, slot) in rows {
@@ -34,7 +35,7 @@ impl ChangedRows {
         times
     }
 
-    /// Notes a row that was removed: its slot was freed, and may be another row's from now on.
+    /// Adds a removed row. Its slot is free, and another row may take it from now on.
     pub fn removed(&mut self, position: u64, slot: u32) {
         self.known.remove(slot);
         self.rows.push((position, ABSENT));
@@ -43,8 +44,7 @@ impl ChangedRows {
         }
     }
 
-    /// Keeps one entry for each position, the last one: rows that are made and removed by turns
-    /// have many.
+    /// Keeps the last entry for each position. A row that is made and removed by turns has many.
     fn shrink(&mut self) {
         let mut seen = BTreeSet::new();
         let mut kept: Vec<Row> = self.rows.drain(..).rev().filter(|(position, _)| seen.insert(*position)).collect();
@@ -53,7 +53,7 @@ impl ChangedRows {
         self.rows = kept;
     }
 
-    /// Drops removed rows, as if they had not changed.
+    /// Forgets that these rows, which were removed, changed.
     pub fn forget(&mut self, removed: &[Row]) {
         if self.rows.is_empty() || removed.is_empty() {
             return;
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn changed_rows_take_memory_by_rows_and_not_by_how_often_they_are_made() {
+    fn changed_rows_memory_is_bounded_by_rows_not_by_removals() {
         let mut changed = ChangedRows::default();
         for _ in 0..3 * SHRINK_ABOVE {
             changed.extend([(4, 1), (9, 2)].into_iter());

@@ -1,6 +1,8 @@
-//! Backfill: brings a new replica up to date while the shard is in use. The tail sends every row,
-//! then in rounds what the change log says has changed meanwhile, until little is left; it sends
-//! the rest and the metadata at once.
+//! Backfill: brings a new replica up to date while the shard is in use.
+//!
+//! The tail first sends every row. Then, in rounds, it sends the rows that the change log says have
+//! changed meanwhile. When little is left, it sends the rest, the held sums and the shard metadata at
+//! one moment.
 
 use crate::changes::ChangeLog;
 use crate::follow::replica::encode::{self, Contents, rows_per_chunk};
@@ -10,30 +12,34 @@ use types::{Position, PositionRange};
 use update::Number;
 use wire::{ChangeChunk, ReplicaChunk};
 
-/// Chunks under way: enough to keep a link busy, and few enough that what is pushed meanwhile does
-/// not stand behind them, for every shard of a server may be backfilled at once.
+/// How many chunks may be under way: enough to keep a link busy, and few enough that pushes do not
+/// queue behind them. All shards of a server may be backfilled at the same time.
 const UNDER_WAY: usize = 2;
-/// Rounds over what has changed meanwhile, before the rest is sent at once, however much it is.
+/// After this many rounds over changed rows, the rest is sent at once, however much it is.
 const ROUNDS: u32 = 8;
 
 /// The state of one backfill.
 pub(crate) struct Backfill {
+    /// Number of the plan that started it.
     id: u64,
-    /// Where the first round is.
+    /// The next position of the first round, which sends every row. `None` once it is over.
     next: Option<Position>,
     /// Changes after this batch have not been sent, nor are they in `round`.
     cursor: u64,
     /// Positions that the present round has yet to send, last first.
     round: Vec<u64>,
+    /// Rounds over changed rows so far.
     rounds: u32,
-    /// Sent and not answered.
+    /// Chunks that the replica has not acknowledged, oldest first.
     sent: VecDeque<ReplicaChunk>,
+    /// Chunks sent so far.
     chunks: u32,
+    /// The batch up to which the replica holds everything, once the last chunk has been sent.
     ends_at: Option<u64>,
 }
 
 impl Backfill {
-    /// A backfill that begins now, when batch `last` is the last one closed.
+    /// A backfill of plan `id` that begins when batch `last` is the last closed one.
     pub fn new(id: u64, last: u64) -> Self {
         Self {
             id,
@@ -47,7 +53,7 @@ impl Backfill {
         }
     }
 
-    /// What tells it from another one, of another plan.
+    /// Number of the plan that started it: tells it from earlier and later backfills.
     pub fn id(&self) -> u64 {
         self.id
     }
@@ -62,17 +68,18 @@ impl Backfill {
         self.ends_at
     }
 
-    /// That batch, once every chunk has arrived.
+    /// The batch of [`Self::ends_at`], once the replica has acknowledged every chunk.
     pub fn is_over(&self) -> Option<u64> {
         self.ends_at.filter(|_| self.sent.is_empty())
     }
 
-    /// What has not been answered.
+    /// Chunks that the replica has not acknowledged.
     pub fn unanswered(&self) -> impl Iterator<Item = &ReplicaChunk> {
         self.sent.iter()
     }
 
-    /// So many chunks of a backfill have arrived. Says whether that is news of this one.
+    /// The replica acknowledges chunks of a backfill: its number and how many arrived. Returns
+    /// whether that acknowledges more chunks of this backfill.
     pub fn answered(&mut self, chunks: Option<(u64, u32)>) -> bool {
         let Some((_, arrived)) = chunks.filter(|(id, arrived)| *id == self.id && *arrived <= self.chunks) else {
             return false;
@@ -92,11 +99,17 @@ impl Backfill {
         mut send: impl FnMut(ReplicaChunk),
     ) {
         while self.ends_at.is_none() && self.sent.len() < UNDER_WAY {
-            self.go_on(log, view, &mut send);
+            self.send_next(log, view, &mut send);
         }
     }
 
-    fn go_on<T: Number>(&mut self, log: &mut ChangeLog, view: &ShardView<'_, T>, send: &mut impl FnMut(ReplicaChunk)) {
+    /// Sends the next rows of the present round, or begins the next round, or ends the backfill.
+    fn send_next<T: Number>(
+        &mut self,
+        log: &mut ChangeLog,
+        view: &ShardView<'_, T>,
+        send: &mut impl FnMut(ReplicaChunk),
+    ) {
         let most = rows_per_chunk(view.rows.row_state_bytes());
         let range = view.identity.placed.range;
         if let Some(first) = self.next {
@@ -122,8 +135,7 @@ impl Backfill {
         encode::rows(&positions, view, |contents| self.put(contents, false, view, send));
     }
 
-    /// Sends the rest at once, so that all of it is of one moment: with it the replica holds
-    /// everything up to batch `last`.
+    /// Sends the rest at one moment. With it, the replica holds everything up to batch `last`.
     fn end<T: Number>(
         &mut self,
         last: u64,
@@ -152,11 +164,17 @@ impl Backfill {
         view: &ShardView<'_, T>,
         send: &mut impl FnMut(ReplicaChunk),
     ) {
-        let (table, shard) = (view.identity.table, view.identity.shard());
-        let changes = ChangeChunk { from: 0, to: self.cursor, chunk: self.chunks, ends };
-        let replica = ReplicaChunk { table, shard, changes, backfill: Some(self.id), contents, positions, values };
+        let chunk = ReplicaChunk {
+            table: view.identity.table,
+            shard: view.identity.shard(),
+            changes: ChangeChunk { from: 0, to: self.cursor, chunk: self.chunks, ends },
+            backfill: Some(self.id),
+            contents,
+            positions,
+            values,
+        };
         self.chunks += 1;
-        self.sent.push_back(replica.clone());
-        send(replica);
+        self.sent.push_back(chunk.clone());
+        send(chunk);
     }
 }

@@ -1,11 +1,12 @@
 //! The delta log: numbered, lossily encoded differences that readers add to their cached rows.
 //!
-//! Used where a lossy codec shrinks what is read. Weights themselves are never encoded. When the
-//! frontier moves, the change of each published row since the last delta is encoded once for all
-//! readers. What the codec leaves out (the residual) stays the difference between the row and its
-//! published value, and is part of the next delta. Readers add deltas in order and hold the
-//! published values bit for bit. A reader that is behind the log's history reads the published rows
-//! whole.
+//! Used where a lossy codec shrinks what workers read. When the frontier moves, the log encodes the
+//! change of each published row since the last delta, once for all readers. What the codec leaves
+//! out (the residual) stays the difference between the row and its published value, and is part of
+//! the next delta. Weights themselves are never encoded.
+//!
+//! Readers add deltas in order and hold the published values bit for bit. A reader that is behind
+//! the log's history reads the published rows whole.
 
 use crate::changes::ChangeLog;
 use crate::rows::Index;
@@ -16,13 +17,13 @@ use types::{CacheSpec, Clock, NumberType, PART_BYTES, PlanNumber, Position, Posi
 use update::{ABSENT, Number, add_into, first_not_finite};
 use wire::{ChangeChunk, CodecPipeline, Delta, Frame, Head, KeyPart, Message, Outbox, Payload, READ_WHOLE, Signature};
 
-/// A history never shorter than this, however few rows are published.
+/// The history may always take this many bytes, however few rows are published.
 const HISTORY_BYTES: usize = 64 << 10;
-/// What a delta costs beside its bytes.
+/// Assumed overhead of a delta in bytes, beside its keys and values.
 const DELTA_COST: usize = 128;
-/// How many lagging rows go along with a delta, even where nothing else has changed.
+/// A delta may include this many lagging rows, even if no other row changed.
 const LAGGING_ROWS: usize = 64;
-/// A row is lagging where readers lack more than this share of its largest number.
+/// A row is lagging if its residual exceeds this share of the row's largest number.
 const LAGGING_SHARE: f32 = 1.0 / 512.0;
 
 /// One delta, as it is sent to every reader that asks for it.
@@ -49,20 +50,22 @@ pub(crate) struct DeltaLog {
     max_rows: usize,
     encoder: PayloadEncoder,
     decoder: PayloadDecoder,
-    /// Which sequence of deltas this is. When a new one begins, readers have to read their rows
-    /// anew.
+    /// Number of the present sequence of deltas. When a new one begins, readers have to read their
+    /// rows anew.
     sequence: u64,
-    /// Of rows that are published, whatever the table's shape.
+    /// Shape of `index`: sparse even for a dense table, because only some rows are published.
     shape: TableShape,
+    /// Place of each published row in `rows`, by position.
     index: Index,
+    /// Published rows, `width` numbers each, in the order in which they were published.
     rows: Vec<f32>,
-    /// Of the rows, in the order in which they were published.
+    /// Positions of the rows in `rows`.
     positions: Vec<u64>,
     /// The batch of the change log up to which changes are encoded.
     cursor: u64,
-    /// Rows of which readers lack more than codecs round anyway, though nothing has changed them
-    /// since.
+    /// Positions of rows with a large residual, by [`LAGGING_SHARE`].
     lagging: BTreeSet<u64>,
+    /// The last deltas, oldest first.
     history: VecDeque<NumberedDelta>,
     history_bytes: usize,
     /// The batch of the change log that the last delta brings readers to.
@@ -70,7 +73,8 @@ pub(crate) struct DeltaLog {
 }
 
 impl DeltaLog {
-    /// Where the table's codecs ask for it.
+    /// The delta log of a table whose workers cache rows and whose codec for reads is lossy, chosen
+    /// or by default. `None` for other tables.
     pub fn new(
         spec: &TableSpec,
         codecs: &TableCodecs,
@@ -133,6 +137,7 @@ impl DeltaLog {
         (self.sequence, self.number)
     }
 
+    /// Places of positions in `rows`; `ABSENT` for a row that is not published.
     fn places(&self, positions: &[u64]) -> Vec<u32> {
         let mut places = Vec::new();
         self.index.find(positions, &mut places);
@@ -144,7 +149,7 @@ impl DeltaLog {
         self.rows.len() / self.width
     }
 
-    /// Whether anybody has read a row that deltas are added to.
+    /// Whether rows are published, because a worker reads deltas.
     pub fn is_followed(&self) -> bool {
         !self.rows.is_empty()
     }
@@ -154,10 +159,11 @@ impl DeltaLog {
         self.is_followed().then_some(self.cursor)
     }
 
-    /// A reader reads these rows. Puts what is published of each in place of its value; of the
-    /// others, the value is published from now on. Returns the sequence and the last delta, or
-    /// nothing where these are more rows than are ever published. `last`: the last closed batch of
-    /// the change log.
+    /// A reader reads these rows. Replaces the value of each published row by its published value.
+    /// The other rows are published from now on, with the values given.
+    ///
+    /// Returns the sequence and the batch of its last delta; `None` if these are more rows than may
+    /// be published. `last`: the last closed batch of the change log.
     pub fn join(&mut self, last: u64, positions: &[u64], values: &mut [f32]) -> Option<(u64, u64)> {
         if positions.len() > self.max_rows {
             return None;
@@ -188,8 +194,8 @@ impl DeltaLog {
         Some(self.last())
     }
 
-    /// Rows whose difference is to be sent now: those published ones that changed, and as many of
-    /// the lagging ones.
+    /// Positions of rows whose difference is to be sent now: published rows that changed, and up to
+    /// as many lagging rows.
     fn rows_to_send(&mut self, changed: &[u64]) -> Vec<u64> {
         let places = self.places(changed);
         let published = changed.iter().zip(places).filter(|(_, place)| *place != ABSENT).map(|(position, _)| *position);
@@ -203,13 +209,15 @@ impl DeltaLog {
         rows
     }
 
-    /// Encodes what these rows have changed by: `values` are the rows as they are now. `None` where
-    /// they have not changed.
+    /// Encodes the difference of each row from its published value. `values` are the rows as they
+    /// are now, and are overwritten. `None` if no row differs, or if a change overflows and a new
+    /// sequence begins.
     fn delta(&mut self, positions: &[u64], values: &mut [f32], reaches: Clock) -> Option<NumberedDelta> {
         let places = self.places(positions);
         let Self { width, rows, encoder, decoder, .. } = self;
         let width = *width;
-        let (mut moved, mut moved_places) = (Vec::new(), Vec::new());
+        let mut moved = Vec::new();
+        let mut moved_places = Vec::new();
         let mut kept = 0;
         for ((position, place), start) in positions.iter().zip(places).zip((0..).step_by(width)) {
             if place == ABSENT {
@@ -218,7 +226,7 @@ impl DeltaLog {
             let published = &rows[place as usize * width..][..width];
             let row = &mut values[start..start + width];
             row.iter_mut().zip(published).for_each(|(value, published)| *value -= published);
-            // What did not change is not sent.
+            // Rows without a difference are not sent.
             if row.iter().any(|change| *change != 0.0) {
                 moved.push(*position);
                 moved_places.push(place);
@@ -244,7 +252,7 @@ impl DeltaLog {
         let out = bytemuck::cast_slice_mut(&mut sent);
         let readable = decoder.decode(formats, payload.bytes(), NumberType::F32, width, out).is_ok();
         if !readable || first_not_finite(&sent).is_some() {
-            // A change beyond what an f32 holds. Whole rows will do.
+            // A change that an f32 cannot hold: readers read whole rows instead.
             self.start_over();
             return None;
         }
@@ -255,8 +263,8 @@ impl DeltaLog {
             let left = changes[index * width..][..width].iter().zip(change).map(|(change, sent)| change - sent);
             let left = left.fold(0f32, |largest, left| largest.max(left.abs()));
             add_into(published, change);
-            // What is left is part of the next delta of its row; where none comes by itself, it is
-            // sent along with others.
+            // The residual is part of the row's next delta. A lagging row gets one even if it does
+            // not change.
             if left > LAGGING_SHARE * largest(published) {
                 self.lagging.insert(moved[index]);
             } else {
@@ -268,15 +276,20 @@ impl DeltaLog {
         } else {
             let mut packed = Vec::new();
             codec::keys::encode(&moved, &mut packed);
-            let (signature, start, count) = (Signature(0), 0, moved.len() as u32);
-            KeyPart::Packed { signature, start, count, packed: Payload::new(packed) }
+            KeyPart::Packed {
+                signature: Signature(0),
+                start: 0,
+                count: moved.len() as u32,
+                packed: Payload::new(packed),
+            }
         };
         Some(NumberedDelta { changes: ChangeChunk::default(), reaches, keys, values: payload, formats })
     }
 
     /// Appends deltas that belong together and bring readers to batch `last` of the change log.
     fn append(&mut self, mut deltas: Vec<NumberedDelta>, last: u64) {
-        let (from, count) = (self.number, deltas.len());
+        let from = self.number;
+        let count = deltas.len();
         if count == 0 {
             return;
         }
@@ -286,7 +299,7 @@ impl DeltaLog {
         self.number = last;
         self.history_bytes += deltas.iter().map(NumberedDelta::cost).sum::<usize>();
         self.history.extend(deltas);
-        // A reader that lacks more than all rows would take reads them instead.
+        // Deltas that are larger than all rows are of no use: the reader reads the rows instead.
         let most = HISTORY_BYTES.max(self.rows.len() * 4);
         while self.history_bytes > most
             && let Some(to) = self.history.front().map(|oldest| oldest.changes.to)
@@ -296,7 +309,7 @@ impl DeltaLog {
         }
     }
 
-    /// The deltas after batch `number`, if they are all there.
+    /// The deltas after batch `number`. `None` if some of them are no longer in the history.
     fn after(&self, number: u64) -> Option<impl Iterator<Item = &NumberedDelta>> {
         let first = self.history.partition_point(|delta| delta.changes.to <= number);
         let next = self.history.get(first).map_or(self.number, |delta| delta.changes.from);
@@ -305,7 +318,7 @@ impl DeltaLog {
 }
 
 impl DeltaLog {
-    /// The frontier has moved: encodes what rows have changed by, once for all readers.
+    /// The frontier has moved: encodes the changes of rows, once for all readers.
     pub fn publish<T: Number>(&mut self, frontier: Clock, log: &mut ChangeLog, view: &ShardView<'_, T>) {
         if !self.is_followed() {
             return;
@@ -328,9 +341,9 @@ impl DeltaLog {
         }
     }
 
-    /// Sends a reader the deltas after the last one that it has, to bring so many rows up to date.
-    /// Returns what the reader has then: `None` where the deltas are no longer there, and
-    /// [`READ_WHOLE`] where they would take more than those rows.
+    /// Sends a reader the deltas after batch `delta`, the last one that it has, to bring `rows` rows
+    /// up to date. Returns the sequence and batch that the reader has then. `None` if the history
+    /// lacks the deltas; [`READ_WHOLE`] if they are larger than the rows.
     pub fn send<T: Number>(
         &self,
         (delta, rows): (u64, u64),
@@ -346,10 +359,15 @@ impl DeltaLog {
         }
         for entry in self.after(delta)? {
             let head = Head { codecs: CodecPipeline(entry.formats.0), ..head };
-            let (keys, values) = (entry.keys.clone(), entry.values.clone());
-            let (table, shard) = (view.identity.table, view.identity.shard());
-            let (changes, reaches) = (entry.changes, entry.reaches);
-            let delta = Delta { table, shard, sequence, changes, reaches, keys, values };
+            let delta = Delta {
+                table: view.identity.table,
+                shard: view.identity.shard(),
+                sequence,
+                changes: entry.changes,
+                reaches: entry.reaches,
+                keys: entry.keys.clone(),
+                values: entry.values.clone(),
+            };
             out.send(Frame { head, message: Message::Delta(delta) });
         }
         Some(self.last())
@@ -406,14 +424,15 @@ mod tests {
     }
 
     #[test]
-    fn copies_are_what_is_published_bit_for_bit_and_come_ever_nearer() {
+    fn delta_readers_hold_the_published_rows_bit_for_bit_and_converge() {
         for pipeline in [&["1bit"][..], &["topk=20%", "zstd"], &["fixed4"], &["bf16"]] {
             let mut delta_log = delta_log(pipeline, 1000);
             let mut rows: BTreeMap<u64, Vec<f32>> = (0..20).map(|row| (row * 3, vec![row as f32; 64])).collect();
             let mut first: Vec<f32> = rows.values().flatten().copied().collect();
             delta_log.join(0, &rows.keys().copied().collect::<Vec<_>>(), &mut first);
             let mut copy = rows.clone();
-            let (mut seen, mut errors) = (0, Vec::new());
+            let mut seen = 0;
+            let mut errors = Vec::new();
             for clock in 0..60u32 {
                 let target = if clock < 30 { 1.0 } else { 0.0 };
                 let mut positions = Vec::new();
@@ -441,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_beyond_the_history_is_told_so_and_the_history_is_bounded() {
+    fn delta_log_bounds_its_history_and_refuses_readers_before_it() {
         let mut delta_log = delta_log(&["1bit"], 1000);
         let positions: Vec<u64> = (0..100).collect();
         delta_log.join(0, &positions, &mut vec![0.0; 6400]);
@@ -456,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn delta_log_numbers_the_chunks_of_a_move_and_drops_them_together() {
+    fn delta_log_numbers_chunks_that_belong_together_and_drops_them_together() {
         let mut delta_log = delta_log(&["1bit"], 1000);
         delta_log.join(0, &[0, 1], &mut [0.0; 2 * 64]);
         for last in [4, 9] {
@@ -471,11 +490,11 @@ mod tests {
         };
         assert_eq!(chunks(4), Some(vec![(4, 9, 0, false), (4, 9, 1, true)]));
         assert_eq!((chunks(0).map(|all| all.len()), chunks(9)), (Some(4), Some(vec![])));
-        assert_eq!((chunks(3), chunks(10)), (None, None), "no reader stands there");
+        assert_eq!((chunks(3), chunks(10)), (None, None), "no delta ends at these batches");
     }
 
     #[test]
-    fn residuals_of_rows_that_stop_changing_are_sent_with_time() {
+    fn delta_log_sends_residuals_of_rows_that_stop_changing() {
         let mut delta_log = delta_log(&["1bit"], 1000);
         let rows: Vec<Vec<f32>> = (0..4).map(|row| (0..64).map(|column| (row * column) as f32).collect()).collect();
         delta_log.join(0, &[0, 1, 2, 3], &mut [0.0; 4 * 64]);
@@ -492,19 +511,19 @@ mod tests {
     }
 
     #[test]
-    fn delta_log_encodes_published_rows_alone() {
+    fn delta_log_encodes_only_published_rows() {
         let mut delta_log = delta_log(&["1bit"], 1000);
-        assert_eq!(delta_log.needs_after(), None, "nobody reads deltas");
+        assert_eq!(delta_log.needs_after(), None, "no worker reads deltas");
         delta_log.join(7, &[3, 8], &mut [0.0; 2 * 64]);
         assert_eq!((delta_log.needs_after(), delta_log.rows_to_send(&[2, 8, 9])), (Some(7), vec![8]));
     }
 
     #[test]
-    fn too_many_rows_and_overflows_start_a_new_sequence() {
+    fn delta_log_starts_a_new_sequence_after_too_many_rows_or_an_overflow() {
         let mut delta_log = delta_log(&["1bit"], 10);
         delta_log.join(0, &[0, 1, 2, 3, 4, 5, 6, 7], &mut [0.0; 8 * 64]);
         delta_log.join(0, &[5, 6, 7, 8, 9, 10], &mut [0.0; 6 * 64]);
-        assert_eq!(delta_log.join(0, &(0..11).collect::<Vec<_>>(), &mut [0.0; 11 * 64]), None, "never");
+        assert_eq!(delta_log.join(0, &(0..11).collect::<Vec<_>>(), &mut [0.0; 11 * 64]), None, "too many at once");
         assert_eq!((delta_log.sequence, delta_log.len()), (2, 6));
         let mut extreme = vec![f32::MAX; 64];
         delta_log.join(0, &[5], &mut extreme.clone());

@@ -1,7 +1,8 @@
 //! The change feed of a shard. A reader asks what changed since a batch of the change log, and is
-//! answered with the rows as they are now. The shard keeps no state for each reader: it keeps the
-//! batch after which it can tell every change. A reader that stands further back starts over, with
-//! all rows.
+//! answered with the rows as they are now.
+//!
+//! The shard keeps no state for each reader: it keeps the batch after which it knows every change. A
+//! reader whose cursor is older starts over, with all rows.
 
 use crate::changes::ChangeLog;
 use crate::rows::Rows;
@@ -10,32 +11,33 @@ use types::{Clock, PlanNumber, Position, PositionRange, Span, Time};
 use update::Number;
 use wire::FeedCursor;
 
-/// Without a question for this long, the feed stops: the shard notes no changes for it.
+/// The feed stops when no reader has asked for this long: the shard notes no changes for it.
 const IDLE: Span = Span::from_secs(60);
-/// The feed keeps at most this many positions for each row. Merging keeps the changes of rows that
-/// exist below that; what exceeds it are the positions of deleted rows.
+/// The feed keeps at most this many positions for each row of the shard. Merging keeps existing rows
+/// below that bound; only positions of deleted rows exceed it.
 const HISTORY_FOR_EACH_ROW: usize = 4;
-/// The feed may keep this many positions, however few rows there are.
+/// The feed may always keep this many positions, however few rows there are.
 const LEAST_HISTORY: usize = 64 << 10;
-/// For how many clocks the feed keeps the batch at which each began.
+/// How many clocks the feed remembers, with the batch at which each began.
 const MOST_CLOCKS: usize = 1024;
 
-/// How far back a shard can tell what changed.
+/// How far back a shard knows what changed.
 pub(crate) struct Feed {
-    /// A new number for each head of the shard: the rows of another head may be older.
+    /// Number of the present sequence of batches. Each new head starts one, because its rows may be
+    /// older than those of the head before.
     sequence: u64,
     /// The batch after which the log holds every change; `None` while the feed is stopped.
     after: Option<u64>,
-    /// When a reader asked last.
+    /// When a reader last asked.
     read: Time,
-    /// By clock, rising: everything up to this batch changed before the frontier came to the clock.
+    /// For each clock, rising: the last batch before the frontier reached it.
     clocks: VecDeque<(Clock, u64)>,
 }
 
 /// One page of an answer.
 pub(crate) struct FeedPage {
-    /// The sequence, and the batch up to which the page tells what changed; `None` where the reader
-    /// has to start over.
+    /// The sequence, and the batch up to which the page covers changes; `None` if the reader has to
+    /// start over.
     pub reaches: Option<(u64, u64)>,
     /// Rows that changed or were deleted, rising.
     pub positions: Vec<u64>,
@@ -54,14 +56,14 @@ impl Feed {
         self.after
     }
 
-    /// A reader asks: the feed keeps changes from now on. Where it was stopped, changes may be
-    /// missing from the log. So it begins behind a new batch, and earlier cursors are too old.
+    /// A reader asks: the feed keeps changes from now on. If it was stopped, the log may lack earlier
+    /// changes. So it starts after a new batch, and earlier cursors are too old.
     pub fn read(&mut self, now: Time, log: &mut ChangeLog) {
         self.read = now;
         self.after.get_or_insert_with(|| log.close());
     }
 
-    /// Whether no reader has asked for long.
+    /// Whether no reader has asked for [`IDLE`].
     pub fn is_idle(&self, now: Time) -> bool {
         self.after.is_some() && self.read + IDLE < now
     }
@@ -72,7 +74,7 @@ impl Feed {
         self.clocks.clear();
     }
 
-    /// The frontier has come to a clock.
+    /// The frontier reaches a clock: notes the batch at which it begins.
     pub fn publish(&mut self, frontier: Clock, log: &mut ChangeLog) {
         if self.after.is_some() && self.clocks.back().is_none_or(|(last, _)| *last < frontier) {
             self.clocks.push_back((frontier, log.close_if_changed()));
@@ -82,7 +84,8 @@ impl Feed {
         }
     }
 
-    /// Forgets the oldest batches where all hold more positions than so many rows account for.
+    /// Forgets the oldest batches if all together hold more positions than a shard of `rows` rows
+    /// may keep.
     pub fn bound(&mut self, rows: usize, log: &mut ChangeLog) {
         if let Some(after) = &mut self.after {
             let most = LEAST_HISTORY.max(rows.saturating_mul(HISTORY_FOR_EACH_ROW));
@@ -93,7 +96,7 @@ impl Feed {
         }
     }
 
-    /// The batch that a clock began behind, if the feed knows it.
+    /// The last batch before a clock began, if the feed remembers it.
     fn began(&self, clock: Clock) -> Option<u64> {
         let known = self.clocks.back().is_some_and(|(last, _)| clock <= *last);
         let begun = self.clocks.partition_point(|(begun, _)| *begun <= clock);
@@ -101,8 +104,8 @@ impl Feed {
         Some(self.clocks[place].1)
     }
 
-    /// The rows that a reader at `cursor` lacks: the first `most` of those in `range`. A clock, or
-    /// the present, is answered with the batch that stands for it, and no rows.
+    /// The rows that a reader at `cursor` lacks: the first `most` of those in `range`. A cursor that
+    /// names a clock or the present is answered with its batch and no rows.
     pub fn page<T: Number>(
         &self,
         cursor: FeedCursor,
@@ -142,7 +145,7 @@ mod tests {
     use update::Updaters;
     use wire::{FeedProgress, FeedReader, FeedStep};
 
-    /// A shard's rows 0, 10, …, 90 and what changes.
+    /// A shard with rows 0, 10, …, 90, its change log and its feed.
     struct Parts {
         rows: Rows<f32>,
         log: ChangeLog,
@@ -167,7 +170,7 @@ mod tests {
             self.feed.page(cursor, range, most, &mut self.log, &self.rows)
         }
 
-        /// Positions, what is reached and where to go on.
+        /// The positions of a page, the batch that it reaches, and where the next page starts.
         fn ask(&mut self, cursor: FeedCursor, first: u64, most: usize) -> (Vec<u64>, Option<u64>, Option<u64>) {
             let FeedPage { reaches, positions, more } = self.page(cursor, first, most);
             if let Some((sequence, _)) = reaches {
@@ -182,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn feed_brings_what_changed_since_the_readers_batch_in_pages() {
+    fn feed_pages_what_changed_since_the_readers_batch() {
         let mut parts = Parts::new();
         parts.change(&[10]);
         assert_eq!(parts.ask(FeedCursor::Now, 0, 2), (vec![], Some(1), None), "earlier changes are left out");
@@ -196,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn feed_brings_all_rows_to_a_reader_that_has_none() {
+    fn feed_pages_all_rows_to_a_reader_that_has_none() {
         let mut parts = Parts::new();
         let rows = |from: u64, to: u64| (from..to).map(|row| row * 10).collect::<Vec<u64>>();
         assert_eq!(parts.ask(FeedCursor::Rows, 0, 8), (rows(0, 8), Some(1), Some(80)));
@@ -204,25 +207,25 @@ mod tests {
     }
 
     #[test]
-    fn feed_starts_a_reader_over_that_it_knows_nothing_of() {
+    fn feed_makes_a_reader_with_an_unknown_cursor_start_over() {
         let mut parts = Parts::new();
         parts.change(&[10]);
         let _ = parts.page(FeedCursor::Now, 0, 8);
         for (cursor, why) in [
-            (FeedCursor::Batch { sequence: 6, number: 1 }, "another head has counted these batches"),
+            (FeedCursor::Batch { sequence: 6, number: 1 }, "another head numbered these batches"),
             (batch(2), "there is no such batch"),
-            (batch(0), "what changed before the feed began is not kept"),
+            (batch(0), "changes from before the feed began are not kept"),
             (FeedCursor::Clock { clock: Clock(3) }, "no clock has begun since"),
         ] {
             assert_eq!(parts.ask(cursor, 0, 8), (vec![], None, None), "{why}");
         }
         parts.feed.stop();
         parts.change(&[20]);
-        assert_eq!(parts.ask(batch(1), 0, 8), (vec![], None, None), "nothing is kept while nobody reads");
+        assert_eq!(parts.ask(batch(1), 0, 8), (vec![], None, None), "no changes are kept while no reader asks");
     }
 
     #[test]
-    fn feed_tells_what_changed_since_a_clock_that_it_holds() {
+    fn feed_answers_what_changed_since_a_clock_that_it_remembers() {
         let mut parts = Parts::new();
         let _ = parts.page(FeedCursor::Now, 0, 8);
         for (clock, position) in [(3, 10), (5, 20), (6, 30)] {
@@ -239,9 +242,9 @@ mod tests {
         assert_eq!(since(&mut parts, 3), Some(vec![20, 30, 40]));
         assert_eq!(since(&mut parts, 4), Some(vec![20, 30, 40]), "the frontier came from 3 to 5 at once");
         assert_eq!(since(&mut parts, 6), Some(vec![40]));
-        assert_eq!(since(&mut parts, 7), None, "the run has not come to it");
+        assert_eq!(since(&mut parts, 7), None, "the frontier has not reached it");
         parts.feed.publish(Clock(6), &mut parts.log);
-        assert_eq!(since(&mut parts, 6), Some(vec![40]), "a clock that is told again began when it began");
+        assert_eq!(since(&mut parts, 6), Some(vec![40]), "a clock that is announced twice began the first time");
         for clock in 7..10 + MOST_CLOCKS as u64 {
             parts.feed.publish(Clock(clock), &mut parts.log);
         }
@@ -250,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn feed_keeps_history_by_rows_and_tells_a_reader_that_falls_behind() {
+    fn feed_bounds_its_history_by_rows_and_makes_a_late_reader_start_over() {
         let mut parts = Parts::new();
         let _ = parts.page(FeedCursor::Now, 0, 8);
         let rows: Vec<u64> = (0..LEAST_HISTORY as u64 / 2).collect();
@@ -266,7 +269,7 @@ mod tests {
     /// Keys of the model below.
     const KEYS: u64 = 60_000;
 
-    /// What happens to a shard that is followed.
+    /// One event in the life of a shard that is followed.
     #[derive(Clone, Debug)]
     enum Step {
         /// Rows are made or changed: `count` of them, `stride` apart.
@@ -275,15 +278,15 @@ mod tests {
         Remove { first: u64, stride: u64, count: u64 },
         /// The reader asks for a page.
         Read,
-        /// The frontier comes to the next clock.
+        /// The frontier reaches the next clock.
         Clock,
-        /// No reader asks for so long that the feed stops.
+        /// No reader asks until the feed stops.
         Idle,
         /// Another server takes over.
         NewHead,
     }
 
-    /// A shard as far as the feed knows it, and a reader that keeps a copy of its rows.
+    /// The parts of a shard that the feed reads, and a reader that keeps a copy of its rows.
     struct Model {
         followers: Followers,
         rows: Rows<f32>,
@@ -294,7 +297,7 @@ mod tests {
         copy: BTreeMap<u64, u64>,
         now: Time,
         frontier: Clock,
-        /// The versions when the frontier came to each clock.
+        /// The versions when the frontier reached each clock.
         at_clocks: Vec<Vec<u64>>,
         plan: u64,
     }
@@ -357,7 +360,7 @@ mod tests {
             }
         }
 
-        /// Reads a page. Returns whether the reader has everything now.
+        /// Reads a page. Returns whether the reader is up to date now.
         fn read(&mut self) -> bool {
             const MOST: usize = 9_000;
             self.followers.read_feed(self.now, self.rows.len());
@@ -382,7 +385,7 @@ mod tests {
             step == FeedStep::Rows { is_up_to_date: true }
         }
 
-        /// The rows that there are, by key.
+        /// The version of each row that exists, by key.
         fn expected(&self) -> BTreeMap<u64, u64> {
             let (positions, ..) = self.rows.scan_shown(PositionRange::ALL, usize::MAX);
             positions.into_iter().map(|key| (key, self.versions[key as usize])).collect()
@@ -405,10 +408,10 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// A reader's copy is the table, however the log was merged, forgotten or begun anew
-        /// between its pages; and it never claims a clock of which it lacks changes.
+        /// A reader's copy equals the table, even if the log was merged, trimmed or started over
+        /// between its pages. The reader never claims a clock of which it lacks changes.
         #[test]
-        fn feed_leaves_its_reader_with_the_rows_that_there_are(steps in steps()) {
+        fn feed_makes_its_readers_copy_equal_to_the_table(steps in steps()) {
             let mut model = Model::new();
             for step in &steps {
                 model.take(step);
@@ -420,17 +423,17 @@ mod tests {
             let mut pages = 0;
             while !model.read() {
                 pages += 1;
-                prop_assert!(pages < 200, "the reader never has everything");
+                prop_assert!(pages < 200, "the reader is never up to date");
             }
             let expected = model.expected();
             let stale = model.copy.iter().find(|(key, version)| expected.get(*key) != Some(*version));
-            prop_assert!(stale.is_none(), "(key, version) {:?} is not as it is", stale);
+            prop_assert!(stale.is_none(), "the reader's (key, version) {:?} is stale", stale);
             prop_assert_eq!(model.copy.len(), expected.len());
         }
     }
 
     #[test]
-    fn feed_reaches_the_end_of_a_table_that_changes_whole_with_every_clock() {
+    fn feed_reader_keeps_up_with_a_table_that_changes_whole_every_clock() {
         let mut model = Model::new();
         let all = Step::Change { first: 0, stride: 1, count: KEYS };
         let mut started_over = 0;

@@ -1,14 +1,16 @@
 //! Chain replication: the head sends what changed down the chain in numbered batches, and
 //! acknowledges to its workers only what the tail holds.
 //!
-//! Batches are those of the shard's change log ([`ChangeLog`]). What a replica is sent is
-//! everything that changed since the last batch that it holds, as it is when it is sent: each row
-//! once, however many workers pushed to it, with its updater's state; the sums held for clocks; and
-//! the shard's metadata, which includes the once-only gate. A replica applies it whole or not at
-//! all.
+//! Batches are those of the shard's change log ([`ChangeLog`]). A replica is sent everything that
+//! changed since the last batch that it holds, as it is when it is sent:
+//! - each changed row once, however many workers pushed to it, with its updater's state,
+//! - the sums held for clocks,
+//! - the shard metadata, which includes the once-only gate.
+//!
+//! A replica applies a batch whole or not at all.
 //!
 //! [`Replication`] owns the neighbours and what they have acknowledged. It reads the shard through
-//! a [`ShardView`]; what a chunk changes in the shard, the machine applies.
+//! a [`ShardView`]; the shard itself applies what chunks bring.
 
 pub(crate) mod batch;
 pub(crate) mod encode;
@@ -28,9 +30,9 @@ use wire::{ChangeChunk, ChangeStep, ChunkContents, Control, Frame, Message, Outb
 
 /// A shard's place in its chain, and the batches that pass through it.
 pub(crate) struct Replication {
-    /// Its neighbours, where it is not alone.
+    /// Its neighbours in the chain; `None` if no other server holds the shard.
     peers: Option<Peers>,
-    /// Whether the plan counts this replica as whole.
+    /// Whether the plan says that this replica holds everything.
     whole: bool,
 }
 
@@ -39,36 +41,36 @@ pub(crate) struct Replication {
 pub(crate) struct RoleChange {
     /// Whether it is the head now.
     pub is_head: bool,
-    /// Whether it was not before.
+    /// Whether it is the head now and was not before.
     pub is_new_head: bool,
 }
 
-/// What to do about a chunk that arrived.
+/// What the shard must do about a chunk that arrived.
 pub(crate) enum Arrival {
-    /// Nothing.
+    /// Do nothing.
     Ignored,
     /// Answer the predecessor.
     Answered,
-    /// Take this chunk of a backfill into the shard, if it is the next one, and call
+    /// Take this chunk of a backfill into the shard, if there is one, and call
     /// [`Replication::backfill_taken`].
     Backfill {
         /// The chunk, if it is the next one.
         chunk: Option<ReplicaChunk>,
-        /// Whether a new backfill begins: what is held from an earlier one is forgotten.
+        /// Whether a new backfill begins: the shard forgets what an earlier one brought.
         begins: bool,
     },
-    /// Take this batch into the shard, then call [`Replication::batch_taken`], or
-    /// [`Replication::batch_refused`] where it cannot be applied.
+    /// Apply this batch to the shard, then call [`Replication::batch_taken`], or
+    /// [`Replication::batch_refused`] if it cannot be applied.
     Batch(Vec<ReplicaChunk>),
 }
 
 impl Replication {
-    /// Alone, and whole.
+    /// The only replica of its shard, which holds everything.
     pub fn new() -> Self {
         Self { peers: None, whole: true }
     }
 
-    /// Whether there are other replicas, so that changed rows are named by position.
+    /// Whether the shard has other replicas.
     pub fn has_peers(&self) -> bool {
         self.peers.is_some()
     }
@@ -78,7 +80,7 @@ impl Replication {
         self.peers.as_ref().is_none_or(Peers::is_head)
     }
 
-    /// The neighbours, if acknowledgements wait for them.
+    /// The neighbours, if acknowledgements to workers wait for the tail.
     fn chained(&self) -> Option<&Peers> {
         self.peers.as_ref().filter(|peers| !peers.is_solitary())
     }
@@ -88,22 +90,23 @@ impl Replication {
         self.peers.as_mut().filter(|peers| peers.is_head() && peers.has_receivers())
     }
 
-    /// The frontier that workers are told of: what the tail holds. The shard itself may be further.
+    /// The frontier that workers are told: the one that the tail holds. The shard's own, `frontier`,
+    /// may be later.
     pub fn announced(&self, frontier: Clock) -> Clock {
         self.chained().map_or(frontier, |peers| peers.announced)
     }
 
-    /// Starts from this frontier, which every replica holds.
+    /// Sets the announced frontier to one that every replica holds.
     pub fn announce(&mut self, frontier: Clock) {
         self.peers.iter_mut().for_each(|peers| peers.announced = frontier);
     }
 
-    /// How much of a worker's stream may be acknowledged.
+    /// The sequence number up to which a worker's stream may be acknowledged.
     pub fn durable(&self, worker: WorkerId) -> u64 {
         self.chained().map_or(u64::MAX, |peers| peers.durable.get(&worker).copied().unwrap_or(0))
     }
 
-    /// Whether time alone will bring something about.
+    /// Whether the shard needs ticks soon, because a batch is open or a backfill is under way.
     pub fn hurries(&self) -> bool {
         self.peers.as_ref().is_some_and(Peers::hurries)
     }
@@ -113,7 +116,7 @@ impl Replication {
         self.peers.as_ref().and_then(Peers::resends)
     }
 
-    /// A worker moved the frontier. Returns whether workers hear of that only once the tail has it.
+    /// A worker moved the frontier. Returns whether workers are told only once the tail has it.
     pub fn frontier_moved(&mut self, by: WorkerId) -> bool {
         let chained = self.peers.as_mut().filter(|peers| !peers.is_solitary());
         chained.map(|peers| peers.moved_by = by).is_some()
@@ -134,14 +137,15 @@ impl Replication {
         self.peers.as_ref().and_then(Peers::needs_after)
     }
 
-    /// Rows or sums have changed that had not since the last batch, and all together so many times.
+    /// Counts changes in the open batch: `rows` rows or sums changed for the first time in it, and
+    /// there were `times` changes in all.
     pub fn note_changes(&mut self, rows: usize, times: usize) {
         if let Some(peers) = self.sending() {
             peers.timing.changed(rows, times);
         }
     }
 
-    /// Something of a stream is finished, or the frontier has moved.
+    /// An item of a stream is finished, or the frontier has moved.
     pub fn note_progress(&mut self, now: Time) {
         if let Some(peers) = self.sending() {
             peers.timing.note(now);
@@ -158,8 +162,8 @@ impl Replication {
         self.peers.iter_mut().for_each(|peers| peers.timing.need());
     }
 
-    /// Takes the role that a new plan gives it in its chain; `whole` where the plan says that it
-    /// holds everything. `None` if it is alone, as it was.
+    /// Takes the role that a new plan gives it in its chain. `whole`: the plan says that it holds
+    /// everything. Returns `None` if it was the only replica and still is.
     pub fn take_part<T: Number>(
         &mut self,
         role: ChainRole,
@@ -172,8 +176,10 @@ impl Replication {
         if self.peers.is_none() && role.is_alone() {
             return None;
         }
-        let (was_head, was_chained) = (self.is_head(), self.chained().is_some());
-        let (alone, is_head) = (role.is_alone(), role.from.is_none());
+        let was_head = self.is_head();
+        let was_chained = self.chained().is_some();
+        let alone = role.is_alone();
+        let is_head = role.from.is_none();
         let announced = self.announced(view.clocks.frontier());
         let mut peers = self.peers.take().unwrap_or_else(|| Peers::new(role.clone(), announced));
         if whole {
@@ -188,8 +194,8 @@ impl Replication {
         Some(RoleChange { is_head, is_new_head: is_head && !was_head })
     }
 
-    /// Begins to replicate. What was done while there was no receiver is acknowledged already; from
-    /// now on a change is acknowledged once the tail holds it.
+    /// Begins to replicate. Changes from before there was a receiver are acknowledged already. From
+    /// now on, a change is acknowledged once the tail holds it.
     pub fn start_batches<T: Number>(&mut self, view: &ShardView<'_, T>) {
         if let Some(peers) = self.peers.as_mut().filter(|peers| peers.is_head()) {
             peers.durable = view.streams.all_finished().collect();
@@ -198,8 +204,8 @@ impl Replication {
         }
     }
 
-    /// Closes the open batch and sends it, if it is due. Returns whether to acknowledge to every
-    /// worker again, because more may be durable.
+    /// Closes the open batch and sends it, if it is due. Returns whether more may be durable, so
+    /// that the shard should acknowledge to every worker again.
     pub fn close_batch<T: Number>(
         &mut self,
         now: Time,
@@ -237,8 +243,8 @@ impl Replication {
         self.settle(now, log, view.identity, out)
     }
 
-    /// Sends what receivers lack. What changed is encoded as it is now, so the open batch belongs
-    /// to it and is closed first.
+    /// Sends receivers what they lack. Changes are encoded as rows are now, so the open batch is part
+    /// of them and is closed first.
     fn send<T: Number>(&mut self, outgoing: Outgoing, log: &mut ChangeLog, view: &ShardView<'_, T>, out: &mut Outbox) {
         let Some(peers) = &mut self.peers else { return };
         let sends_changes = outgoing.iter().any(|(_, sending)| matches!(sending, Sending::After(_)));
@@ -247,7 +253,7 @@ impl Replication {
             let number = log.close();
             peers.mark(mark(number, view));
         }
-        // Receivers that hold the same are sent the same chunks.
+        // Receivers that hold the same batches are sent the same chunks.
         let mut encoded: BTreeMap<u64, Vec<ReplicaChunk>> = BTreeMap::new();
         for (node, sending) in outgoing {
             let chunks = match sending {
@@ -262,8 +268,9 @@ impl Replication {
         }
     }
 
-    /// A receiver may hold more than before: counts what the tail holds as durable. Returns whether
-    /// to acknowledge to every worker again; a replica acknowledges to its predecessor.
+    /// A receiver may hold more than before: counts what the tail holds as durable. The head returns
+    /// true: it should acknowledge to every worker again. Other replicas acknowledge to their
+    /// predecessor.
     fn settle(&mut self, now: Time, log: &ChangeLog, identity: &Identity, out: &mut Outbox) -> bool {
         let Some(peers) = &mut self.peers else { return false };
         let before = peers.under_way();
@@ -282,9 +289,12 @@ impl Replication {
     pub fn answer(&self, log: &ChangeLog, identity: &Identity, out: &mut Outbox) {
         let Some(peers) = &self.peers else { return };
         let Some(from) = peers.role.from else { return };
-        let (table, shard) = (identity.table, identity.shard());
-        let through = peers.through(log.last());
-        let replicated = Replicated { table, shard, through, backfill: peers.backfilled_by };
+        let replicated = Replicated {
+            table: identity.table,
+            shard: identity.shard(),
+            through: peers.through(log.last()),
+            backfill: peers.backfilled_by,
+        };
         out.send(Frame { head: identity.head(from), message: Message::Replicated(replicated) });
     }
 
@@ -297,12 +307,12 @@ impl Replication {
             return if self.whole { Arrival::Answered } else { self.arrive_in_backfill(backfill, chunk, log) };
         }
         if !self.whole && !peers.complete {
-            // Its backfill is answered instead, or a later batch.
+            // The chunks of its backfill are answered instead, or a later batch.
             return Arrival::Ignored;
         }
         let ChangeChunk { chunk: number, ends, .. } = chunk.changes;
         match peers.cursor.take(chunk.changes) {
-            // Answered once for each batch, whether it was resent or shows a gap.
+            // Answered once for each batch that is held already or shows a gap.
             ChangeStep::Held | ChangeStep::Gap if ends => Arrival::Answered,
             ChangeStep::Held | ChangeStep::Gap => Arrival::Ignored,
             step @ (ChangeStep::First | ChangeStep::Next | ChangeStep::Complete) => {
@@ -314,7 +324,7 @@ impl Replication {
         }
     }
 
-    /// A chunk of a backfill is taken as it comes, if it is the next.
+    /// A chunk of a backfill arrives. It is taken at once if it is the next one.
     fn arrive_in_backfill(&mut self, backfill: u64, chunk: ReplicaChunk, log: &mut ChangeLog) -> Arrival {
         let Some(peers) = &mut self.peers else { return Arrival::Ignored };
         let (arrived, begins) = match peers.backfilled_by {
@@ -331,20 +341,21 @@ impl Replication {
         Arrival::Backfill { chunk: (chunk.changes.chunk == arrived).then_some(chunk), begins }
     }
 
-    /// A chunk of a backfill is in the shard, and the predecessor is told so.
+    /// The shard has taken a chunk of a backfill.
     pub fn backfill_taken(&mut self, chunk: &ReplicaChunk, log: &mut ChangeLog) {
         let Some(peers) = &mut self.peers else { return };
         let Some((backfill, arrived)) = peers.backfilled_by else { return };
         let ChangeChunk { to, ends, .. } = chunk.changes;
-        (peers.backfilled_by, peers.complete) = (Some((backfill, arrived.saturating_add(1))), ends);
+        peers.backfilled_by = Some((backfill, arrived.saturating_add(1)));
+        peers.complete = ends;
         if ends {
             log.start_at(to);
             peers.hold(to);
         }
     }
 
-    /// The next batch is in the shard: it goes on down the chain. Returns whether to acknowledge to
-    /// every worker again.
+    /// The shard has applied the next batch: sends it on down the chain. Returns whether to
+    /// acknowledge to every worker again.
     pub fn batch_taken<T: Number>(
         &mut self,
         chunks: &[ReplicaChunk],
@@ -359,8 +370,8 @@ impl Replication {
         self.send_batch(now, log, view, out)
     }
 
-    /// A batch could not be applied: it was damaged on its way, or is of another release. The
-    /// predecessor resends it.
+    /// The shard could not apply a batch: it was damaged on its way, or another release sent it.
+    /// Drops it; the predecessor resends it.
     pub fn batch_refused(&mut self, log: &ChangeLog) {
         self.peers.iter_mut().for_each(|peers| peers.hold(log.last()));
     }
@@ -385,8 +396,8 @@ impl Replication {
         self.settle(now, log, view.identity, out)
     }
 
-    /// Time has passed: resends what was not acknowledged in time, and tells the coordinator which
-    /// replicas are backfilled.
+    /// Time has passed: resends batches and chunks that were not acknowledged in time, and tells the
+    /// coordinator which replicas are backfilled.
     pub fn tick<T: Number>(&mut self, now: Time, log: &mut ChangeLog, view: &ShardView<'_, T>, out: &mut Outbox) {
         let mut outgoing = Outgoing::new();
         let mut backfilled = Vec::new();
@@ -421,12 +432,12 @@ impl Replication {
     }
 }
 
-/// What a replica holds once it holds batch `number`, which is of this moment.
+/// What a replica holds once it holds batch `number`, which is made now.
 fn mark<T: Number>(number: u64, view: &ShardView<'_, T>) -> BatchMark {
     BatchMark { number, finished: view.streams.all_finished().collect(), frontier: view.clocks.frontier() }
 }
 
-/// Everything that changed after batch `from`, as it is now, cut into chunks, the metadata last.
+/// Everything that changed after batch `from`, as it is now, cut into chunks. Metadata comes last.
 fn batch<T: Number>(from: u64, log: &ChangeLog, view: &ShardView<'_, T>) -> Vec<ReplicaChunk> {
     let mut all: Vec<Contents> = Vec::new();
     let changes = log.since(from);
@@ -435,7 +446,10 @@ fn batch<T: Number>(from: u64, log: &ChangeLog, view: &ShardView<'_, T>) -> Vec<
         encode::sums(*clock, rows, view, |contents| all.push(contents));
     }
     all.push(encode::metadata(view));
-    let (table, shard, to, count) = (view.identity.table, view.identity.shard(), log.last(), all.len());
+    let table = view.identity.table;
+    let shard = view.identity.shard();
+    let to = log.last();
+    let count = all.len();
     let chunk = |(chunk, (contents, positions, values)): (u32, Contents)| {
         let changes = ChangeChunk { from, to, chunk, ends: chunk as usize + 1 == count };
         ReplicaChunk { table, shard, changes, backfill: None, contents, positions, values }
@@ -443,7 +457,7 @@ fn batch<T: Number>(from: u64, log: &ChangeLog, view: &ShardView<'_, T>) -> Vec<
     (0u32..).zip(all).map(chunk).collect()
 }
 
-/// The rows and sums that a batch brings, for those who are sent it next.
+/// The rows and sums that a batch changes, for the replica's own change log.
 fn changes_of(chunks: &[ReplicaChunk]) -> Changes {
     let mut changes = Changes::default();
     for chunk in chunks {

@@ -1,6 +1,6 @@
-//! Eager refresh: which worker reads which rows, and the numbered messages that tell it which of
-//! them changed. When the frontier moves, each subscriber is sent what the change log has for it
-//! since the move before.
+//! Eager refresh: which worker reads which rows, and the numbered messages that bring it changed
+//! rows. When the frontier moves, the shard sends each subscriber its rows that the change log says
+//! have changed since the previous move.
 
 use crate::changes::ChangeLog;
 use crate::rows::slot_set::SlotSet;
@@ -17,21 +17,22 @@ const MAX_UNRECEIVED: usize = 8;
 /// One worker's subscription.
 #[derive(Debug)]
 struct Subscription {
+    /// Slots of the rows that the worker has read.
     rows: SlotSet,
     /// How many keys without a row it watches.
     absent: u64,
     /// Tells this subscription from an earlier one that was lost.
     sequence: u64,
-    /// The batch of the change log up to which it was told.
+    /// The batch of the change log up to which refreshes were sent.
     number: u64,
-    /// The batches up to which refreshes told that were not received whole.
+    /// For each refresh that the worker has not received whole: the last batch that it covers.
     unreceived: VecDeque<u64>,
-    /// The frontier that the last message brought the cached rows to.
+    /// The frontier that the last refresh brought the cached rows to.
     frontier: Clock,
 }
 
 impl Subscription {
-    /// The next message of a refresh. With the last one the cached rows reach `frontier`.
+    /// The next message of a refresh. With the last one, the cached rows reach `frontier`.
     fn next_refresh<T: Number>(
         &mut self,
         rows: &[Row],
@@ -42,7 +43,8 @@ impl Subscription {
     ) -> Refresh {
         let from = self.frontier;
         if changes.ends {
-            (self.number, self.frontier) = (changes.to, frontier);
+            self.number = changes.to;
+            self.frontier = frontier;
             self.unreceived.push_back(changes.to);
         }
         let (positions, slots): (Vec<u64>, Vec<u32>) = rows.iter().copied().unzip();
@@ -64,16 +66,17 @@ impl Subscription {
 #[derive(Debug, Default)]
 pub(crate) struct Subscribers {
     subscriptions: BTreeMap<WorkerId, Subscription>,
+    /// Number of the last sequence that was started.
     sequences: u64,
-    /// Keys without a row, and who has read them: a row that is made there is news.
+    /// Positions without a row that workers have read, with these workers. They are told when a row
+    /// is made there.
     absent: BTreeMap<u64, BTreeSet<WorkerId>>,
-    /// The batch of the change log up to which subscribers have been told.
+    /// The batch of the change log up to which all subscribers were sent refreshes.
     cursor: u64,
 }
 
 impl Subscribers {
-    /// Drops all subscriptions. New sequences have numbers that no other server may have used for
-    /// this shard.
+    /// Drops all subscriptions. New sequences get numbers that no other server used for this shard.
     pub fn start_over(&mut self, plan: PlanNumber) {
         *self = Self { sequences: plan.0 << 32, ..Self::default() };
     }
@@ -83,10 +86,12 @@ impl Subscribers {
         (!self.subscriptions.is_empty()).then_some(self.cursor)
     }
 
-    /// `worker` has read these rows, by position and slot, all of them fresh at `frontier`. Returns
-    /// the sequence that will keep them fresh and the batch it has reached, or nothing where they
-    /// alone are more than `most` rows. A subscription that would grow past that starts over with
-    /// what was read last. `last`: the last closed batch of the change log.
+    /// `worker` has read these rows, by position and slot, all of them fresh at `frontier`. `last` is
+    /// the last closed batch of the change log.
+    ///
+    /// Returns the sequence that will keep them fresh and the batch it has reached; `None` if these
+    /// are more than `most` rows. A subscription that would grow past `most` starts over with these
+    /// rows.
     pub fn subscribe(
         &mut self,
         worker: WorkerId,
@@ -113,8 +118,14 @@ impl Subscribers {
         let sequences = &mut self.sequences;
         let subscription = self.subscriptions.entry(worker).or_insert_with(|| {
             *sequences += 1;
-            let (rows, unreceived) = (SlotSet::default(), VecDeque::new());
-            Subscription { rows, absent: 0, sequence: *sequences, number: self.cursor, unreceived, frontier }
+            Subscription {
+                rows: SlotSet::default(),
+                absent: 0,
+                sequence: *sequences,
+                number: self.cursor,
+                unreceived: VecDeque::new(),
+                frontier,
+            }
         });
         for (position, slot) in rows {
             if *slot == ABSENT {
@@ -151,7 +162,7 @@ impl Subscribers {
         }
     }
 
-    /// A refresh has arrived.
+    /// The worker has received refreshes up to batch `number`.
     pub fn received(&mut self, worker: WorkerId, sequence: u64, number: u64) {
         if let Some(subscription) = self.subscriptions.get_mut(&worker).filter(|known| known.sequence == sequence) {
             let received = subscription.unreceived.partition_point(|last| *last <= number);
@@ -159,12 +170,12 @@ impl Subscribers {
         }
     }
 
-    /// All rows have been put in order. Removed rows are dropped.
+    /// The rows have moved: `moves` gives the new slot of each old one. Drops removed rows.
     pub fn renumber(&mut self, moves: &[u32]) {
         self.subscriptions.values_mut().for_each(|subscription| subscription.rows.renumber(moves));
     }
 
-    /// A worker that is gone needs nothing any more.
+    /// Drops the subscription of a worker.
     pub fn drop_worker(&mut self, worker: WorkerId) {
         if self.subscriptions.remove(&worker).is_some_and(|subscription| subscription.absent > 0) {
             self.absent.retain(|_, readers| {
@@ -174,7 +185,8 @@ impl Subscribers {
         }
     }
 
-    /// Rising rows have changed: which of them each subscriber must be told of.
+    /// Rows changed, in rising order: returns which of them each subscriber reads. Drops subscribers
+    /// that are too far behind.
     fn take_changes(&mut self, changed: &[Row]) -> Vec<(WorkerId, Vec<Row>)> {
         let behind = |(_, known): &(&WorkerId, &Subscription)| known.unreceived.len() >= MAX_UNRECEIVED;
         let behind: Vec<WorkerId> = self.subscriptions.iter().filter(behind).map(|(worker, _)| *worker).collect();
@@ -193,8 +205,8 @@ impl Subscribers {
         self.subscriptions.iter().map(|(worker, subscription)| (*worker, of(worker, subscription))).collect()
     }
 
-    /// The frontier has moved to `frontier`: sends every subscriber those of its rows that changed,
-    /// and that its other rows are fresh. Returns how many messages that took.
+    /// The frontier has moved to `frontier`: sends every subscriber its changed rows, and tells it
+    /// that its other rows are fresh. Returns the number of messages.
     pub fn refresh<T: Number>(
         &mut self,
         frontier: Clock,
@@ -234,7 +246,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_subscriber_hears_of_its_own_rows_alone() {
+    fn subscriber_is_sent_only_its_own_rows() {
         let mut subscribers = Subscribers::default();
         assert_eq!(subscribers.subscribe(WorkerId(0), Clock(0), &[(10, 1), (20, 2)], 10, 0), Some((1, 0)));
         assert_eq!(subscribers.subscribe(WorkerId(1), Clock(0), &[(20, 2), (30, 3)], 10, 0), Some((2, 0)));
@@ -244,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_subscriber_that_falls_behind_is_dropped_and_starts_a_new_sequence() {
+    fn subscriber_that_falls_behind_is_dropped_and_starts_a_new_sequence() {
         let mut subscribers = Subscribers::default();
         subscribers.subscribe(WorkerId(0), Clock(0), &[(10, 1)], 10, 0);
         for number in 1..=MAX_UNRECEIVED as u64 {
@@ -261,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_without_a_row_is_watched_until_it_has_one() {
+    fn subscriber_watches_a_key_without_a_row_until_the_row_is_made() {
         let mut subscribers = Subscribers::default();
         assert_eq!(subscribers.subscribe(WorkerId(0), Clock(0), &[(10, 1), (20, ABSENT)], 2, 0), Some((1, 0)));
         assert_eq!(
@@ -274,7 +286,7 @@ mod tests {
         assert!(subscribers.absent.is_empty());
         assert_eq!(subscribers.subscribe(WorkerId(0), Clock(0), &[(30, ABSENT)], 2, 0), Some((2, 0)), "one too many");
         subscribers.drop_worker(WorkerId(0));
-        assert!(subscribers.absent.is_empty(), "nothing is kept for one who is gone");
+        assert!(subscribers.absent.is_empty(), "a dropped worker watches no keys");
     }
 
     #[test]
@@ -286,31 +298,35 @@ mod tests {
     }
 
     #[test]
-    fn subscribers_hear_that_a_row_was_removed_and_that_it_was_made_anew() {
+    fn subscribers_are_told_of_rows_that_are_removed_and_made_again() {
         let mut subscribers = Subscribers::default();
         subscribers.subscribe(WorkerId(0), Clock(0), &[(10, 0), (20, 1)], 2, 0);
         subscribers.subscribe(WorkerId(1), Clock(0), &[(20, 1)], 2, 0);
         subscribers.removed(&[(10, 0), (30, 2)]);
         let changes = subscribers.take_changes(&[(10, ABSENT), (30, ABSENT), (40, 0)]);
-        assert_eq!(changes, [(WorkerId(0), vec![(10, ABSENT)]), (WorkerId(1), vec![])], "slot 0 is another row's");
+        assert_eq!(
+            changes,
+            [(WorkerId(0), vec![(10, ABSENT)]), (WorkerId(1), vec![])],
+            "slot 0 belongs to another row now"
+        );
         let changes = subscribers.take_changes(&[(10, 7)]);
         assert_eq!(changes, [(WorkerId(0), vec![(10, 7)]), (WorkerId(1), vec![])]);
         assert_eq!(subscribers.subscribe(WorkerId(0), Clock(0), &[(10, 7)], 2, 0), Some((1, 0)), "within its bound");
     }
 
     #[test]
-    fn a_subscription_is_bounded() {
+    fn subscription_past_its_bound_starts_over() {
         let mut subscribers = Subscribers::default();
         assert_eq!(subscribers.subscribe(WorkerId(0), Clock(0), &rows(0..3), 3, 0), Some((1, 0)));
         assert_eq!(
             subscribers.subscribe(WorkerId(0), Clock(0), &rows(1..3), 3, 0),
             Some((1, 0)),
-            "those it has are fine"
+            "rows that it reads already do not count again"
         );
         assert_eq!(
             subscribers.subscribe(WorkerId(0), Clock(0), &rows(2..4), 3, 0),
             Some((2, 0)),
-            "one too many starts over"
+            "one row too many starts over"
         );
         assert_eq!(subscribers.subscribe(WorkerId(0), Clock(0), &rows(0..4), 3, 0), None, "too many at once");
     }

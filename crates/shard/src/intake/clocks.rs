@@ -1,9 +1,9 @@
-//! The clocks of one shard: its frontier, and what it holds for clocks that the frontier has not
-//! passed.
+//! The clocks of one shard: its frontier, and what it holds for open clocks, which the frontier has
+//! not passed.
 //!
-//! Used by every table for the frontier. A table that combines by clock also holds, for each open
-//! clock, the sum of its contributions, the examples they were computed from, and the positions of
-//! the rows that the clock will change. When the frontier passes a clock, [`Clocks::pop_before`]
+//! Every table has a frontier. A table that combines by clock also holds, for each open clock, the
+//! sum of its contributions, the examples they were computed from, and the positions of the rows
+//! that the clock will change or remove. When the frontier passes a clock, [`Clocks::pop_before`]
 //! hands all of that out once.
 
 use crate::changes::changed_rows::ChangedRows;
@@ -15,23 +15,24 @@ use types::{Clock, Combine, HELD_CLOCKS, WorkerId};
 use update::Number;
 use wire::{FailedClock, Refusal};
 
-/// Clocks ahead of the frontier for which a shard keeps settings.
+/// For at most this many clocks from the frontier on, a shard keeps settings.
 const SETTINGS: usize = 1024;
-/// Failed clocks that a shard remembers for its readers.
+/// How many failed clocks a shard remembers for its readers.
 const FAILED_CLOCKS: usize = 64;
 
 /// The frontier, and what is held for the clocks from it on.
 pub(crate) struct Clocks<T> {
     combine: Combine,
     frontier: Frontier,
+    /// Sums of held clocks, or why the clock failed.
     held: BTreeMap<Clock, HeldClock<T>>,
+    /// Examples of clocks that are not applied yet.
     examples: BTreeMap<Clock, u64>,
     /// Positions whose rows are removed once a held clock is applied.
     removals: BTreeMap<Clock, BTreeSet<u64>>,
-    /// Positions and slots of the rows that each held clock will change, where followers need
-    /// them.
+    /// Positions and slots of the rows that each held clock will change, if followers need them.
     changes: BTreeMap<Clock, ChangedRows>,
-    /// Clocks from the frontier on for which a setting is kept.
+    /// Clocks, from the frontier on, at which a setting changes.
     settings: BTreeSet<Clock>,
     /// The last clocks that failed.
     failed: VecDeque<FailedClock>,
@@ -41,7 +42,7 @@ pub(crate) struct Clocks<T> {
 pub(crate) struct EndedClock<T> {
     /// The clock.
     pub clock: Clock,
-    /// What came of its contributions.
+    /// The result of its contributions.
     pub outcome: ClockOutcome<T>,
     /// The rows that it changes, if followers need them.
     pub changes: ChangedRows,
@@ -51,9 +52,9 @@ pub(crate) struct EndedClock<T> {
     pub examples: u64,
 }
 
-/// What came of a clock's contributions.
+/// The result of a clock's contributions.
 pub(crate) enum ClockOutcome<T> {
-    /// Update each of these rows once, with the row of numbers that stands at its place.
+    /// Update each of these rows once, with the row of `values` at its index.
     Apply {
         /// The rows.
         slots: Vec<u32>,
@@ -64,24 +65,24 @@ pub(crate) enum ClockOutcome<T> {
     Failed,
 }
 
-/// What [`Clocks`] is on the way to a replica or a checkpoint, but for the sums themselves.
+/// The part of the shard metadata that [`Clocks`] fills: everything but the sums themselves.
 pub(crate) struct SavedClocks {
-    /// Where every worker stands.
+    /// The frontier, with the clock of every worker.
     pub frontier: Frontier,
     /// Clocks of which sums are held.
     pub held: Vec<Clock>,
-    /// Clocks that will fail.
+    /// Held clocks that have failed.
     pub failing: Vec<FailedClock>,
     /// Examples of held clocks.
     pub examples: Vec<(Clock, u64)>,
-    /// Clocks for which a setting is kept.
+    /// Clocks at which a setting changes.
     pub settings: Vec<Clock>,
     /// The last clocks that failed.
     pub failed: Vec<FailedClock>,
 }
 
 impl<T: Number> Clocks<T> {
-    /// All present workers at clock 0, by rank.
+    /// Nothing held; all present workers at clock 0. `present`: by rank.
     pub fn new(combine: Combine, present: impl Iterator<Item = bool>) -> Self {
         Self {
             combine,
@@ -95,7 +96,7 @@ impl<T: Number> Clocks<T> {
         }
     }
 
-    /// The frontier: every update of a live worker in the clocks below it is applied.
+    /// The frontier: every live worker's updates in the clocks below it are applied.
     pub fn frontier(&self) -> Clock {
         self.frontier.value()
     }
@@ -121,7 +122,7 @@ impl<T: Number> Clocks<T> {
         self.frontier.leave(worker)
     }
 
-    /// Refuses a contribution whose clock has ended or lies too far ahead.
+    /// Refuses a contribution whose clock is not the worker's present one, or is too far ahead.
     pub fn check(&self, worker: WorkerId, clock: Clock) -> Result<(), Refusal> {
         match self.combine {
             Combine::Each => Ok(()),
@@ -131,25 +132,25 @@ impl<T: Number> Clocks<T> {
         }
     }
 
-    /// The first clock whose contributions are not held.
+    /// The first clock that is too far ahead to be held.
     fn end_of_held(&self) -> Clock {
         Clock(self.frontier.value().0.saturating_add(HELD_CLOCKS))
     }
 
-    /// Whether contributions of a clock are still being held: it is open.
+    /// Whether a clock is open: its contributions are held.
     pub fn is_open(&self, clock: Clock) -> bool {
         matches!(self.combine, Combine::Clock(_)) && clock >= self.frontier.value()
     }
 
-    /// Examples of a clock count when it is applied. Those of a clock beyond what is held count
-    /// with the first such clock.
+    /// Holds examples of a clock until it is applied. Examples of a clock that is too far ahead to be
+    /// held count with the first such clock.
     pub fn hold_examples(&mut self, clock: Clock, examples: u64) {
         let held = self.examples.entry(clock.min(self.end_of_held())).or_default();
         *held = held.saturating_add(examples);
     }
 
-    /// The sum of a clock, made if there is none, in memory that `spare` gives; nothing if the
-    /// clock will fail.
+    /// The sum of a clock. Makes one in memory that `spare` gives, if there is none. `None` if the
+    /// clock has failed.
     pub fn sum(&mut self, clock: Clock, spare: impl FnOnce() -> Vec<T>) -> Option<&mut Combination<T>> {
         match self.held.entry(clock).or_insert_with(|| HeldClock::Sum(Combination::new(spare()))) {
             HeldClock::Sum(sum) => Some(sum),
@@ -157,10 +158,10 @@ impl<T: Number> Clocks<T> {
         }
     }
 
-    /// The rows at these positions are removed once the clock is applied; nothing if the clock will
-    /// fail.
+    /// Holds the removal of the rows at these positions until the clock is applied. Does nothing if
+    /// the clock has failed.
     pub fn hold_removal(&mut self, clock: Clock, positions: impl Iterator<Item = u64>) {
-        // The sum makes the clock a held one, though nobody may contribute to it.
+        // Making the sum makes the clock a held one, even if no worker contributes to it.
         if self.sum(clock, Vec::new).is_some() {
             self.removals.entry(clock).or_default().extend(positions);
         }
@@ -171,12 +172,13 @@ impl<T: Number> Clocks<T> {
         self.removals.get(&clock).is_some_and(|positions| positions.contains(&position))
     }
 
-    /// A held clock will change these rows, perhaps several moves of the frontier from now.
+    /// Notes that a held clock will change these rows.
     pub fn will_change(&mut self, clock: Clock, rows: impl Iterator<Item = Row>) {
         self.changes.entry(clock).or_default().extend(rows);
     }
 
-    /// Notes the rows of every sum as rows that will change. `positions`: of each slot.
+    /// Notes the rows of every held sum as rows that will change. `positions` gives the position of
+    /// each slot.
     pub fn name_changes(&mut self, positions: impl FnOnce() -> Vec<u64>) {
         if self.held.is_empty() {
             return;
@@ -190,7 +192,7 @@ impl<T: Number> Clocks<T> {
         }
     }
 
-    /// A contribution to a clock was refused: the clock is lost for all workers alike.
+    /// A contribution to a clock was refused: the clock fails for all workers.
     pub fn fail(&mut self, failed: FailedClock) {
         self.removals.remove(&failed.clock);
         self.held.insert(failed.clock, HeldClock::Failed(failed));
@@ -210,12 +212,11 @@ impl<T: Number> Clocks<T> {
         let removals = self.removals.remove(&clock).unwrap_or_default().into_iter().collect();
         let outcome = match (held, self.combine) {
             (HeldClock::Sum(sum), Combine::Clock(reduce)) => {
-                // In a clock that nobody has ended, as at the end of a run, its contributors count
-                // for one.
+                // At the end of a run, a clock may have contributions though no worker ended it.
                 let (slots, values) = sum.finish(reduce, self.frontier.ended(clock).max(1));
                 ClockOutcome::Apply { slots, values }
             }
-            // Such a table holds no sums: another server sent one that does not belong here.
+            // An `each` table holds no sums of its own: another server sent one in error.
             (HeldClock::Sum(_), Combine::Each) => ClockOutcome::Failed,
             (HeldClock::Failed(failed), _) => {
                 self.failed.push_back(failed);
@@ -228,14 +229,15 @@ impl<T: Number> Clocks<T> {
         Some(EndedClock { clock, outcome, changes, removals, examples })
     }
 
-    /// Examples of clocks before `end` in which no worker contributed to this shard.
+    /// Takes the examples that are left for clocks before `end`: no worker contributed to this shard
+    /// in those clocks.
     pub fn take_other_examples(&mut self, end: Clock) -> u64 {
         let later = self.examples.split_off(&end);
         let earlier = std::mem::replace(&mut self.examples, later);
         earlier.into_values().fold(0, u64::saturating_add)
     }
 
-    /// Notes that a setting changes at this clock, unless too many are kept.
+    /// Notes that a setting changes at this clock. Refuses if settings of too many clocks are kept.
     pub fn keep_setting(&mut self, at: Clock) -> Result<(), Refusal> {
         if self.settings.len() >= SETTINGS && !self.settings.contains(&at) {
             return Err(Refusal::FarAhead { most: SETTINGS as u64 });
@@ -249,7 +251,7 @@ impl<T: Number> Clocks<T> {
         self.settings = self.settings.split_off(&self.frontier.value());
     }
 
-    /// The clocks of which sums are held, and the slots of each.
+    /// The clocks of which sums are held, each with the slots of its sum.
     pub fn sums(&self) -> impl Iterator<Item = (Clock, &[u32])> {
         self.held.iter().filter_map(|(clock, held)| match held {
             HeldClock::Sum(sum) => Some((*clock, sum.slots())),
@@ -262,7 +264,7 @@ impl<T: Number> Clocks<T> {
         self.removals.get(&clock).into_iter().flatten().copied()
     }
 
-    /// The sum that is held for a clock, unless there is none or the clock will fail.
+    /// The sum that is held for a clock. `None` if there is none or the clock has failed.
     pub fn held_sum(&self, clock: Clock) -> Option<&Combination<T>> {
         match self.held.get(&clock)? {
             HeldClock::Sum(sum) => Some(sum),
@@ -276,14 +278,14 @@ impl<T: Number> Clocks<T> {
         Some(slots.iter().filter_map(|slot| sum.get(width, *slot)).flatten().copied().collect())
     }
 
-    /// Forgets everything that is held: a backfill brings it again from the beginning.
+    /// Forgets all held sums: a new backfill brings them from the beginning.
     pub fn forget_held(&mut self) {
         self.held.clear();
         self.removals.clear();
         self.changes.clear();
     }
 
-    /// Begins anew at `clock`, with these workers and nothing held.
+    /// Starts over at `clock`, with these workers and nothing held. Keeps settings.
     pub fn start_at(&mut self, clock: Clock, present: impl Iterator<Item = bool>) {
         let settings = std::mem::take(&mut self.settings);
         *self = Self {
@@ -293,7 +295,7 @@ impl<T: Number> Clocks<T> {
         };
     }
 
-    /// Everything but the sums.
+    /// Saves everything but the sums.
     pub fn save(&self) -> SavedClocks {
         let failing = self.held.values().filter_map(|held| match held {
             HeldClock::Failed(failed) => Some(failed.clone()),
@@ -309,7 +311,7 @@ impl<T: Number> Clocks<T> {
         }
     }
 
-    /// Is as it was saved. Sums that arrived before, of clocks that are still held, stay.
+    /// Loads what was saved. Keeps sums that arrived before, if their clocks are still held.
     pub fn load(&mut self, saved: SavedClocks) {
         self.frontier = saved.frontier;
         let sums: BTreeSet<Clock> = saved.held.into_iter().collect();
@@ -325,8 +327,8 @@ impl<T: Number> Clocks<T> {
         self.failed = saved.failed.into();
     }
 
-    /// The open clocks whose held sums name the row at `slot`. A row that is removed after a clock
-    /// has been applied is made anew by each of them.
+    /// The open clocks whose held sums name the row at `slot`. If the row is removed now, each of
+    /// these clocks will make it anew.
     pub fn holding(&self, slot: u32) -> impl Iterator<Item = Clock> + '_ {
         self.held.iter().filter_map(move |(clock, held)| match held {
             HeldClock::Sum(sum) if sum.contains(slot) => Some(*clock),
@@ -334,16 +336,16 @@ impl<T: Number> Clocks<T> {
         })
     }
 
-    /// Whether the held sum of any open clock names the row at `slot`. Such a row is not removed,
-    /// for its slot must stay its own: it is reset
-    /// ([`Rows::reset`](crate::rows::Rows::reset)), as the row that a later contribution makes.
+    /// Whether the held sum of any open clock names the row at `slot`. Such a row must keep its slot.
+    /// So it is not removed but reset ([`Rows::reset`](crate::rows::Rows::reset)): it counts as the
+    /// row that the later contribution makes.
     pub fn holds_any(&self, slot: u32) -> bool {
         self.holding(slot).next().is_some()
     }
 
-    /// Drops rows that have been removed, of `width` numbers, from everything that is held. At the
-    /// head of a chain no held sum names them. A replica may still hold clocks that the head has
-    /// applied before it removed the rows.
+    /// Drops removed rows, of `width` numbers, from everything that is held. At the head of a chain,
+    /// no held sum names them. A replica may still hold clocks that the head had applied before it
+    /// removed the rows.
     pub fn remove_rows(&mut self, width: usize, rows: &[Row]) {
         for held in self.held.values_mut() {
             if let HeldClock::Sum(sum) = held {
@@ -401,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_is_handed_out_once_with_everything_held_for_it() {
+    fn clocks_hand_out_an_ended_clock_once_with_everything_held_for_it() {
         let mut clocks = clocks(Combine::Clock(Reduce::Sum));
         add(&mut clocks, 1, 3, 5);
         add(&mut clocks, 0, 2, 1);
@@ -432,11 +434,11 @@ mod tests {
             });
             assert_eq!(clocks.check(WORKERS[0], Clock(clock)).err(), refusal, "{ended} ended, clock {clock}");
         }
-        assert_eq!(clocks(Combine::Each).check(WORKERS[0], Clock(99)), Ok(()), "each push stands by itself");
+        assert_eq!(clocks(Combine::Each).check(WORKERS[0], Clock(99)), Ok(()), "an `each` table accepts any clock");
     }
 
     #[test]
-    fn a_refused_contribution_loses_its_clock_and_no_other() {
+    fn refused_contribution_fails_only_its_clock() {
         let mut clocks = clocks(Combine::Clock(Reduce::Sum));
         add(&mut clocks, 0, 2, 1);
         add(&mut clocks, 1, 2, 1);
@@ -449,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replica_keeps_the_sums_that_arrived_before_the_metadata_and_drops_those_of_ended_clocks() {
+    fn clocks_keep_earlier_sums_of_held_clocks_when_metadata_is_loaded() {
         let mut head = clocks(Combine::Clock(Reduce::Sum));
         add(&mut head, 4, 1, 7);
         let failed = FailedClock { clock: Clock(6), worker: WORKERS[0], refusal: Refusal::Undecodable };
@@ -465,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn moved_rows_take_their_sums_and_changes_along() {
+    fn clocks_keep_sums_and_changes_of_rows_that_move() {
         let mut clocks = clocks(Combine::Clock(Reduce::Sum));
         add(&mut clocks, 0, 1, 5);
         clocks.renumber(1, &[3, 2, 1, 0]);
@@ -499,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn clocks_drop_removed_rows_and_say_which_rows_are_held() {
+    fn clocks_drop_removed_rows_and_report_held_rows() {
         let mut clocks = clocks(Combine::Clock(Reduce::Sum));
         [(0, 1, 5), (0, 3, 6), (2, 1, 7)]
             .into_iter()

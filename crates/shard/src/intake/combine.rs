@@ -1,18 +1,19 @@
-//! `clock` tables: a clock's contributions held together until the frontier passes it.
+//! The sum of a clock's contributions, which a `clock` table holds until the frontier passes the
+//! clock, and its end: a sum or a mean for each row.
 
 use crate::rows::Resolved;
 use types::Reduce;
 use update::{ABSENT, Number, add_into, first_not_finite};
 use wire::FailedClock;
 
-/// Numbers that are looked through together: they stay in the nearest cache.
+/// Numbers that [`Combination::finish`] handles at a time: a block that fits the first-level cache.
 const BLOCK: usize = 2048;
 
-/// What has come in for one clock.
+/// What a shard holds for one clock.
 pub(crate) enum HeldClock<T> {
     /// The sum so far.
     Sum(Combination<T>),
-    /// A contribution was refused, so the clock is lost for everybody alike.
+    /// A contribution was refused, so the clock fails for all workers.
     Failed(FailedClock),
 }
 
@@ -22,18 +23,19 @@ pub(crate) struct Combination<T> {
     slots: Vec<u32>,
     /// Their sums, row after row.
     sums: Vec<T>,
-    /// 1 + the index into `slots` of each row. Pages of rows that nobody touches are never made.
+    /// By slot: 1 + the index into `slots`, or 0. Memory pages of rows without contributions are
+    /// never touched.
     places: Vec<u32>,
 }
 
 impl<T: Number> Combination<T> {
-    /// Nothing yet. Its sums will lie in `memory`, if that is large enough.
+    /// An empty sum, which uses `memory` for its numbers.
     pub fn new(mut memory: Vec<T>) -> Self {
         memory.clear();
         Self { slots: Vec::new(), sums: memory, places: Vec::new() }
     }
 
-    /// Adds a contribution to a shard whose slots are below `slot_count` by now.
+    /// Adds a contribution. All slots of the shard are below `slot_count`.
     pub fn add(&mut self, width: usize, slot_count: usize, resolved: &Resolved, values: &[T]) {
         if self.places.len() < slot_count {
             if self.slots.is_empty() {
@@ -59,8 +61,8 @@ impl<T: Number> Combination<T> {
         }
     }
 
-    /// The fast way for a run that lies in the sums as a run already, or that is wholly new. Says
-    /// whether it was taken.
+    /// The fast way for a run of slots that is wholly new, or whose sums are consecutive already.
+    /// Returns whether it applied.
     fn add_run(&mut self, width: usize, first: usize, count: usize, values: &[T]) -> bool {
         if count == 0 {
             return true;
@@ -81,7 +83,7 @@ impl<T: Number> Combination<T> {
         together
     }
 
-    /// Puts sums in place of those that are there.
+    /// Sets the sums of rows, replacing earlier ones.
     pub fn set(&mut self, width: usize, slot_count: usize, resolved: &Resolved, sums: &[T]) {
         if self.places.len() < slot_count {
             self.places.resize(slot_count, 0);
@@ -98,18 +100,18 @@ impl<T: Number> Combination<T> {
         }
     }
 
-    /// The sum of a row, if anybody has contributed to it.
+    /// The sum of a row, if a worker has contributed to it.
     pub fn get(&self, width: usize, slot: u32) -> Option<&[T]> {
         let place = self.places.get(slot as usize).copied().filter(|place| *place > 0)?;
         Some(&self.sums[(place as usize - 1) * width..][..width])
     }
 
-    /// Whether anybody has contributed to a row.
+    /// Whether a worker has contributed to a row.
     pub fn contains(&self, slot: u32) -> bool {
         self.places.get(slot as usize).is_some_and(|place| *place > 0)
     }
 
-    /// Drops the sum of a row, if there is one. The last row takes its place.
+    /// Drops the sum of a row, if there is one. The last sum moves to its place.
     pub fn remove(&mut self, width: usize, slot: u32) {
         let Some(place) = self.places.get_mut(slot as usize).filter(|place| **place > 0) else { return };
         let index = std::mem::take(place) as usize - 1;
@@ -122,7 +124,7 @@ impl<T: Number> Combination<T> {
         self.sums.truncate(last);
     }
 
-    /// The rows there are sums of.
+    /// Slots of the rows that have a sum.
     pub fn slots(&self) -> &[u32] {
         &self.slots
     }
@@ -139,13 +141,12 @@ impl<T: Number> Combination<T> {
         }
     }
 
-    /// The rows and what they are to be updated with, once. Finite contributions whose sum is not
-    /// count as the largest number.
+    /// The rows and the combined contribution of each: the sum, or the mean over `workers`, the
+    /// workers that ended the clock. A sum that overflowed counts as the largest number.
     pub fn finish(mut self, reduce: Reduce, workers: usize) -> (Vec<u32>, Vec<T>) {
         let largest = T::LARGEST.to_f64();
-        // The workers that ended the clock, not those that happened to contribute.
         let share = if reduce == Reduce::Mean { 1.0 / workers as f64 } else { 1.0 };
-        // Block by block, so that each comes from memory once.
+        // Block by block, so that each is read from memory once.
         for block in self.sums.chunks_mut(BLOCK) {
             if first_not_finite(block).is_some() {
                 let not_finite = block.iter_mut().filter(|sum| !sum.is_finite());
@@ -167,7 +168,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn runs_and_lists_add_up_row_by_row(
+        fn combination_adds_runs_and_lists_row_by_row(
             contributions in prop::collection::vec((0usize..20, 1usize..6, any::<bool>()), 1..8),
         ) {
             let width = 2;
@@ -208,13 +209,13 @@ mod tests {
             assert!(removed.iter().all(|slot| !combination.contains(*slot)));
             combination.renumber(2, moves);
             let held = (0..9).filter(|slot| combination.contains(*slot));
-            assert!(held.eq(expected.iter().map(|(slot, _)| *slot)), "{removed:?}: and no others");
+            assert!(held.eq(expected.iter().map(|(slot, _)| *slot)), "{removed:?}: only the expected rows have sums");
             let rows = moves.iter().filter(|slot| **slot != ABSENT).count();
             assert_eq!(combination.places.len(), rows, "memory follows the rows");
             for (slot, sum) in expected {
                 assert_eq!(combination.get(2, *slot), Some(&[*sum, -sum][..]), "{removed:?}, row {slot}");
             }
-            // What is left goes on: the sums lie where they are looked for.
+            // Sums that are left can be added to: they are found at their new places.
             combination.add(2, 4, &Resolved::Run { first: 0, count: 1 }, &[10, 10]);
             let (slots, sums) = combination.finish(Reduce::Sum, 1);
             let found: BTreeMap<u32, i64> = slots.into_iter().zip(sums.chunks(2).map(|sum| sum[0])).collect();
@@ -225,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn finite_contributions_stay_finite() {
+    fn combination_clamps_overflowed_sums_to_the_largest_number() {
         let mut combination = Combination::<f32>::new(Vec::new());
         for sign in [1.0, 1.0] {
             combination.add(1, 4, &Resolved::Run { first: 0, count: 2 }, &[sign * 3e38, sign * -3e38]);
@@ -234,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mean_divides_by_the_workers_of_the_plan() {
+    fn combination_mean_divides_by_the_given_workers() {
         let mut combination = Combination::<f32>::new(Vec::new());
         combination.add(1, 4, &Resolved::Run { first: 1, count: 2 }, &[4.0, 8.0]);
         assert_eq!(combination.finish(Reduce::Mean, 4), (vec![1, 2], vec![1.0, 2.0]));

@@ -1,11 +1,11 @@
-//! Decoding: undoes what codecs did to a push on its way here, before anything else looks at it.
+//! Decoding: turns the encoded keys and values of a push back into plain ones, before validation.
 
 use crate::rows::resolve::NotApplied;
 use codec::{Formats, Meter, PayloadDecoder, Stopwatch};
 use types::{PART_BYTES, TableSpec};
 use wire::{CodecPipeline, KeyPart, Payload, Pool, Push, Refusal};
 
-/// Keys as they were before they were shortened.
+/// Decodes packed keys into a list. Returns other keys as they are.
 pub(crate) fn unpacked(keys: KeyPart) -> Result<KeyPart, Refusal> {
     let KeyPart::Packed { signature, start, count, packed } = keys else { return Ok(keys) };
     let bytes = count as usize * 8;
@@ -25,7 +25,7 @@ pub(crate) struct PushDecoder {
 }
 
 impl PushDecoder {
-    /// Has decoded nothing yet.
+    /// A decoder that measures time with `stopwatch`.
     pub fn new(stopwatch: Stopwatch) -> Self {
         Self { decoder: PayloadDecoder::default(), stopwatch, meter: Meter::default() }
     }
@@ -35,8 +35,8 @@ impl PushDecoder {
         self.meter
     }
 
-    /// A push with its keys and values as they were before they were encoded. Never makes more
-    /// than one part, whatever the push claims.
+    /// Decodes the keys and values of a push. Never allocates more than one part's bytes for them,
+    /// even if the push claims more.
     pub fn decode(
         &mut self,
         codecs: CodecPipeline,
@@ -59,7 +59,8 @@ impl PushDecoder {
         }
         let began = (self.stopwatch.0)();
         let mut values = pool.take(bytes as usize);
-        let (width, encoded) = (spec.width as usize, push.values.bytes());
+        let width = spec.width as usize;
+        let encoded = push.values.bytes();
         let result = self.decoder.decode(formats, encoded, push.number, width, values.bytes_mut());
         result.map_err(|_| Refusal::Undecodable)?;
         self.meter.decoded(bytes as usize, (self.stopwatch.0)().saturating_sub(began));

@@ -1,11 +1,11 @@
-//! The frontier: F such that every update made by a live worker in its clocks below F has been
-//! applied.
+//! The frontier of a shard: the least clock F of the live workers of the plan, so that every update
+//! of theirs in clocks below F has been applied. It never falls.
 
 use std::collections::BTreeMap;
 use types::{Clock, WorkerId};
 use wire::{Field, Reader, WireError};
 
-/// Where a worker stands.
+/// One worker's progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WorkerProgress {
     /// The clock it is at.
@@ -14,22 +14,24 @@ pub(crate) struct WorkerProgress {
     pub since: Clock,
 }
 
-/// The clocks of all workers of the plan, as one shard has seen them. Moving one costs the
-/// logarithm of the number of distinct clocks, whatever the number of workers.
+/// The clocks of all workers of the plan, as one shard knows them. Advancing a worker costs the
+/// logarithm of the number of distinct clocks, however many workers there are.
 #[derive(Clone, Debug)]
 pub(crate) struct Frontier {
-    /// By rank; `None` where there is no worker.
+    /// Live workers by rank; `None` for a rank without one.
     workers: Vec<Option<WorkerProgress>>,
     /// How many live workers are at each clock.
     counts: BTreeMap<Clock, u32>,
-    /// Where those stood who have left, as long as they were ahead.
+    /// Progress of workers that have left, until the frontier has passed it.
     left: Vec<WorkerProgress>,
+    /// The highest clock that any worker has reached.
     furthest: Clock,
+    /// The frontier, F.
     value: Clock,
 }
 
 impl Frontier {
-    /// All of these workers at clock 0, by rank; `false` where there is none.
+    /// All present workers at clock 0. `present`: by rank.
     pub fn new(present: impl Iterator<Item = bool>) -> Self {
         let progress = WorkerProgress { clock: Clock(0), since: Clock(0) };
         let workers: Vec<_> = present.map(|present| present.then_some(progress)).collect();
@@ -38,28 +40,29 @@ impl Frontier {
         Self { workers, counts, left: Vec::new(), furthest: Clock(0), value: Clock(0) }
     }
 
-    /// All of these workers at `clock`, the first that they take part in.
+    /// All present workers at `clock`, the first that they take part in. `present`: by rank.
     pub fn starting(clock: Clock, present: impl Iterator<Item = bool>) -> Self {
         let mut frontier = Self::new(present);
         frontier.workers.iter_mut().flatten().for_each(|progress| *progress = WorkerProgress { clock, since: clock });
         let live = frontier.workers.iter().flatten().count() as u32;
         frontier.counts = if live == 0 { BTreeMap::new() } else { BTreeMap::from([(clock, live)]) };
-        (frontier.furthest, frontier.value) = (clock, clock);
+        frontier.furthest = clock;
+        frontier.value = clock;
         frontier
     }
 
-    /// F.
+    /// The frontier, F.
     pub fn value(&self) -> Clock {
         self.value
     }
 
-    /// Where `worker` is, if it is live.
+    /// The clock that `worker` is at, if it is live.
     pub fn clock(&self, worker: WorkerId) -> Option<Clock> {
         self.workers.get(worker.0 as usize).copied().flatten().map(|progress| progress.clock)
     }
 
-    /// How many workers have ended a clock that the frontier has passed: those that live, and those
-    /// that left later. Whoever came after it does not count.
+    /// How many workers have ended a clock that the frontier has passed: live workers, and workers
+    /// that left after they ended it. A worker that joined after the clock does not count.
     pub fn ended(&self, clock: Clock) -> usize {
         let live = self.workers.iter().flatten().filter(|progress| progress.since <= clock);
         let left = self.left.iter().filter(|progress| progress.since <= clock && progress.clock > clock);
@@ -106,6 +109,7 @@ impl Frontier {
         self.settle()
     }
 
+    /// One live worker less is at `clock`.
     fn uncount(&mut self, clock: Clock) {
         if let Some(count) = self.counts.get_mut(&clock) {
             *count -= 1;
@@ -115,8 +119,9 @@ impl Frontier {
         }
     }
 
+    /// Raises the frontier to the lowest clock of a live worker. Returns whether it moved.
     fn settle(&mut self) -> bool {
-        // With nobody left, everything that was finished by anybody is past.
+        // Without live workers, the frontier passes every clock that any worker has ended.
         let lowest = self.counts.first_key_value().map_or(self.furthest, |(clock, _)| *clock);
         let moved = lowest > self.value;
         self.value = self.value.max(lowest);
@@ -159,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_frontier_is_the_slowest_live_workers_clock_and_never_falls() {
+    fn frontier_is_the_slowest_live_workers_clock_and_never_falls() {
         let mut frontier = Frontier::new([true; 3].into_iter());
         // (worker, clock it ended or None for leaving, frontier after)
         let cases = [
@@ -167,10 +172,10 @@ mod tests {
             (1, Some(0), 0),
             (2, Some(0), 1),
             (0, Some(1), 1),
-            (0, Some(1), 1), // said twice
+            (0, Some(1), 1), // ended twice
             (2, Some(1), 1),
             (1, None, 2),
-            (1, Some(5), 2), // gone
+            (1, Some(5), 2), // from a worker that has left
             (0, Some(2), 2),
             (2, None, 3),
             (0, None, 3),
@@ -187,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_counts_those_who_ended_it_wherever_they_are_now() {
+    fn frontier_counts_workers_that_ended_a_clock_even_if_they_left_later() {
         let mut frontier = Frontier::new([true; 3].into_iter());
         for (worker, clock) in [(0, 0), (0, 1), (1, 0)] {
             frontier.advance(WorkerId(worker), Clock(clock), Clock(0));
@@ -199,16 +204,16 @@ mod tests {
     }
 
     #[test]
-    fn whoever_comes_later_is_waited_for_and_counts_from_its_own_clock_on() {
+    fn frontier_waits_for_a_worker_that_joins_and_counts_it_from_its_first_clock() {
         let mut frontier = Frontier::new([true, false].into_iter());
         assert!(frontier.advance(WorkerId(0), Clock(2), Clock(0)));
         assert_eq!(frontier.value(), Clock(3));
         frontier.enter(WorkerId(1));
         assert!(!frontier.advance(WorkerId(0), Clock(4), Clock(0)), "the new one is waited for");
-        // Elsewhere the frontier was at 4 when it came, so that is where it begins.
+        // The worker joined at clock 4, where the frontier was on another shard.
         assert!(frontier.advance(WorkerId(1), Clock(3), Clock(4)));
         assert_eq!((frontier.value(), frontier.ended(Clock(3)), frontier.ended(Clock(4))), (Clock(4), 1, 2));
-        // A third takes the place of the first.
+        // A third worker takes the rank of the first.
         frontier.leave(WorkerId(0));
         frontier.enter(WorkerId(0));
         frontier.advance(WorkerId(1), Clock(9), Clock(4));
@@ -216,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn the_slowest_are_those_at_the_frontier() {
+    fn slowest_workers_are_those_at_the_frontier() {
         let mut frontier = Frontier::new([true; 3].into_iter());
         frontier.advance(WorkerId(1), Clock(0), Clock(0));
         assert_eq!(frontier.slowest(8), [WorkerId(0), WorkerId(2)]);

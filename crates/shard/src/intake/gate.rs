@@ -1,7 +1,8 @@
-//! Who may push to a shard, and the once-only gate of each worker's stream.
+//! The once-only gate of a shard: which workers may push to it, and which item of each worker's
+//! stream is next.
 //!
-//! A worker is known by its source, which no other incarnation ever has. The gate admits exactly
-//! the next number of a stream; it decides what to answer for every other.
+//! A shard knows a worker by its source, which no other incarnation ever has. The gate admits
+//! exactly the next sequence number of a stream. It decides how to answer every other one.
 
 use crate::intake::stream::{Stream, Verdict};
 use std::collections::BTreeMap;
@@ -11,23 +12,23 @@ use wire::{Field, Reader, Refusal, Refused, WireError};
 /// What the gate decides about an arriving item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Entrance {
-    /// It is the next of this worker's stream: handle it, then finish it.
+    /// It is the next item of this worker's stream: handle it, then finish it.
     Open(WorkerId),
-    /// It was finished before, and is acknowledged again.
+    /// It was finished before: acknowledge it again.
     Finished,
-    /// Items before it are missing. The worker resends from `next`, if it is set: once for each
-    /// gap.
+    /// Items before it are missing.
     Gap {
-        /// Whose stream it is.
+        /// The worker whose stream has the gap.
         worker: WorkerId,
-        /// The first number that is missing.
+        /// The first number that is missing, if the worker must be asked to resend from it. Set once
+        /// for each gap.
         next: Option<u64>,
     },
     /// Its sender is not a worker of the plan.
     Expelled,
 }
 
-/// One worker's place.
+/// One rank: the incarnation that has it, and its stream.
 #[derive(Clone, Debug, Default)]
 struct Member {
     source: Option<Source>,
@@ -37,9 +38,11 @@ struct Member {
 /// The workers of the plan, by rank, each with its stream.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Streams {
+    /// By rank.
     members: Vec<Member>,
+    /// Ranks of the workers that may push, by source.
     ranks: BTreeMap<Source, WorkerId>,
-    /// Workers with something to acknowledge.
+    /// Workers to acknowledge to; a worker may be listed more than once.
     unacknowledged: Vec<WorkerId>,
 }
 
@@ -55,27 +58,27 @@ impl Streams {
         Self { members, ranks, unacknowledged: Vec::new() }
     }
 
-    /// The worker that an incarnation is, if the plan counts it.
+    /// The rank of the incarnation with this source, if the plan has it.
     pub fn worker(&self, source: Source) -> Option<WorkerId> {
         self.ranks.get(&source).copied()
     }
 
-    /// The incarnation of a worker, if it takes part.
+    /// The source of the worker at this rank, if there is one.
     pub fn source(&self, worker: WorkerId) -> Option<Source> {
         self.members.get(worker.0 as usize).and_then(|member| member.source)
     }
 
-    /// Whether each rank has a worker.
+    /// For each rank, whether it has a worker.
     pub fn present(&self) -> impl Iterator<Item = bool> + '_ {
         self.members.iter().map(|member| member.source.is_some())
     }
 
-    /// How many ranks there have been.
+    /// How many ranks there are, with or without a worker.
     pub fn ranks(&self) -> u32 {
         self.members.len() as u32
     }
 
-    /// A new incarnation takes part, with a stream of its own.
+    /// Admits a new incarnation, with a new stream.
     pub fn admit(&mut self, worker: WorkerId, source: Source) {
         let rank = worker.0 as usize;
         if self.members.len() <= rank {
@@ -85,14 +88,14 @@ impl Streams {
         self.ranks.insert(source, worker);
     }
 
-    /// Refuses everything that the worker's incarnation still sends.
+    /// Expels the worker's incarnation: the gate refuses everything that it still sends.
     pub fn expel(&mut self, worker: WorkerId) {
         self.ranks.retain(|_, known| *known != worker);
         self.members.get_mut(worker.0 as usize).and_then(|member| member.source.take());
     }
 
-    /// Judges an item by its number. `settled`: the worker never asks about numbers up to this one
-    /// again.
+    /// Judges an item by its sequence number. `settled`: the worker knows the outcome of items up to
+    /// this number.
     pub fn judge(&mut self, source: Source, number: u64, settled: u64) -> Entrance {
         let Some(&worker) = self.ranks.get(&source) else { return Entrance::Expelled };
         let stream = &mut self.members[worker.0 as usize].stream;
@@ -107,7 +110,8 @@ impl Streams {
         }
     }
 
-    /// The number that a worker resends from, because its item came without the keys it names.
+    /// The number that the worker must resend from, because its item names keys that the shard does
+    /// not know.
     pub fn ask_again(&mut self, worker: WorkerId) -> u64 {
         let stream = &mut self.members[worker.0 as usize].stream;
         stream.ask();
@@ -132,19 +136,20 @@ impl Streams {
         (0..).map(WorkerId).zip(&self.members).map(|(worker, member)| (worker, member.stream.finished()))
     }
 
-    /// Acknowledges to every worker again, because more may be durable or another replica answers.
+    /// Marks every worker for another acknowledgement, because more may be durable or because this
+    /// replica has become head.
     pub fn remind_all(&mut self) {
         self.members.iter_mut().for_each(|member| member.stream.remind());
         self.unacknowledged.extend(self.ranks.values());
     }
 
-    /// Forgets what was to be acknowledged: another replica does that.
+    /// Forgets which acknowledgements are due: another replica sends them.
     pub fn acknowledge_nothing(&mut self) {
         self.unacknowledged.clear();
     }
 
-    /// What to acknowledge to whom: the last number, and the refusals up to it. `durable` limits
-    /// how much of a worker's stream may be acknowledged.
+    /// The acknowledgements that are due: the worker, the last acknowledged number, and the refusals
+    /// up to it. `durable` gives the number up to which a worker's stream may be acknowledged.
     pub fn take_acknowledgements(&mut self, durable: impl Fn(WorkerId) -> u64) -> Vec<(WorkerId, u64, Vec<Refused>)> {
         let mut due = Vec::new();
         for worker in std::mem::take(&mut self.unacknowledged) {
@@ -155,7 +160,7 @@ impl Streams {
         due
     }
 
-    /// The same workers, none of which has sent anything.
+    /// Starts every stream over; the workers stay.
     pub fn start_over(&mut self) {
         self.members.iter_mut().for_each(|member| member.stream = Stream::default());
     }
@@ -168,7 +173,8 @@ impl Field for Streams {
     }
 
     fn get(input: &mut Reader<'_>) -> Result<Self, WireError> {
-        let (sources, streams): (Vec<Option<Source>>, Vec<Stream>) = (Field::get(input)?, Field::get(input)?);
+        let sources: Vec<Option<Source>> = Field::get(input)?;
+        let streams: Vec<Stream> = Field::get(input)?;
         if sources.len() != streams.len() {
             return Err(WireError::Malformed("shard metadata whose workers and streams differ in number"));
         }
@@ -186,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn the_gate_answers_each_arrival_by_its_source_and_number() {
+    fn gate_judges_each_item_by_its_source_and_number() {
         let mut streams = streams();
         // (source, number, what the gate decides); an item that enters is finished at once
         let cases = [
@@ -208,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn an_incarnation_that_was_replaced_is_refused_and_its_successor_starts_at_one() {
+    fn gate_refuses_a_replaced_incarnation_and_its_successor_starts_at_one() {
         let mut streams = streams();
         streams.judge(Source(5), 1, 0);
         streams.finish(WorkerId(0), None);
@@ -224,21 +230,21 @@ mod tests {
     }
 
     #[test]
-    fn acknowledgements_stop_at_what_is_durable() {
+    fn acknowledgements_stop_at_the_durable_number() {
         let mut streams = streams();
         for number in 1..=3 {
             streams.judge(Source(5), number, 0);
             streams.finish(WorkerId(0), None);
         }
         assert_eq!(streams.take_acknowledgements(|_| 2), [(WorkerId(0), 2, Vec::new())]);
-        assert_eq!(streams.take_acknowledgements(|_| 3), [], "nothing new to say");
+        assert_eq!(streams.take_acknowledgements(|_| 3), [], "no acknowledgement is due");
         streams.remind_all();
         let due = streams.take_acknowledgements(|_| u64::MAX);
         assert_eq!(due, [(WorkerId(0), 3, Vec::new()), (WorkerId(1), 0, Vec::new())]);
     }
 
     #[test]
-    fn streams_survive_their_bytes_and_lists_of_unequal_length_do_not() {
+    fn streams_round_trip_and_lists_of_unequal_length_are_malformed() {
         let mut streams = streams();
         streams.judge(Source(6), 1, 0);
         streams.finish(WorkerId(1), Some(Refusal::NotOrdered));

@@ -1,43 +1,46 @@
-//! The once-only gate: what a shard has finished of one worker's stream.
+//! One worker's stream at a shard: the last finished sequence number and the refusals.
 //!
-//! A worker numbers what it sends to a shard 1, 2, 3, … A shard accepts exactly the next number, so
-//! that a worker's updates are applied in the order they were made, each once: a lower number was
-//! finished before and is acknowledged again, a higher one shows a gap and is asked for again from
-//! there. What the gate remembers is one number and the refusals that the worker may still ask
-//! about.
+//! A worker numbers what it sends to a shard 1, 2, 3, … The shard accepts exactly the next number,
+//! so a worker's updates are applied in the order they were made, each once. A lower number was
+//! finished before, and the shard acknowledges it again. A higher one shows a gap, and the shard
+//! asks the worker to resend from there. The stream remembers one number and the refusals that the
+//! worker may not know yet.
 
 use wire::{Field, Reader, Refusal, Refused, WireError};
 
-/// Refusals named in one acknowledgement.
+/// At most this many refusals are in one acknowledgement.
 const REFUSALS_AT_ONCE: usize = 1024;
 
-/// Refusals that are kept for a worker that does not say which it has heard. One that keeps within
-/// its own bounds has fewer.
+/// At most this many refusals are kept for a worker that does not settle them. A correct worker has
+/// fewer.
 const REFUSALS_KEPT: usize = 1 << 18;
 
-/// What to do with an arrival.
+/// What to do with an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// The next one: do it.
+    /// It is the next item: handle it.
     Fresh,
-    /// Finished before: acknowledge it again, do nothing.
+    /// It was finished before: acknowledge it again.
     Finished,
-    /// Something before it is missing.
+    /// Items before it are missing.
     Gap,
 }
 
 /// One worker's stream, as far as the shard has finished it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Stream {
+    /// The last finished number.
     finished: u64,
+    /// Refusals that the worker has not settled, by rising number.
     refused: Vec<Refused>,
-    /// The number last asked for again, so that a burst behind a gap asks once.
+    /// The number that a resend was last asked from, so that many items behind a gap ask once.
     asked: Option<u64>,
+    /// Whether an acknowledgement is due.
     acknowledge: bool,
 }
 
 impl Stream {
-    /// Judges an arrival by its number.
+    /// Judges an item by its number.
     pub fn judge(&mut self, number: u64) -> Verdict {
         if number <= self.finished {
             self.acknowledge = true;
@@ -62,29 +65,29 @@ impl Stream {
         }
     }
 
-    /// The worker will never ask about numbers up to `settled` again.
+    /// The worker knows the outcome of items up to `settled`: forgets their refusals.
     pub fn settle(&mut self, settled: u64) {
         self.refused.retain(|refused| refused.number > settled);
     }
 
-    /// The last number that is finished.
+    /// The last finished number.
     pub fn finished(&self) -> u64 {
         self.finished
     }
 
-    /// There may be something to acknowledge that there was not before.
+    /// Makes an acknowledgement due.
     pub fn remind(&mut self) {
         self.acknowledge = true;
     }
 
-    /// Whether the stream should be asked for again from the next number: once for each gap.
+    /// Whether to ask the worker to resend from the next number: true once for each gap.
     pub fn ask(&mut self) -> bool {
         let next = self.finished.saturating_add(1);
         self.asked.replace(next) != Some(next)
     }
 
-    /// What to acknowledge of what is finished up to `through`, if anything is due: one message as
-    /// a rule, more where many parts were refused.
+    /// The acknowledgements of items up to `through`, if any is due: as a rule one, more if many
+    /// items were refused.
     pub fn take_acknowledgements(&mut self, through: u64) -> Vec<(u64, Vec<Refused>)> {
         if !std::mem::take(&mut self.acknowledge) {
             return Vec::new();
@@ -96,7 +99,7 @@ impl Stream {
         if acknowledgements.is_empty() {
             acknowledgements.push((0, Vec::new()));
         }
-        // Each goes as far as the refusals that it names.
+        // Each acknowledges up to the item before the next one's first refusal.
         for index in 0..acknowledgements.len() {
             let next = acknowledgements.get(index + 1).and_then(|(_, refused)| refused.first());
             acknowledgements[index].0 = next.map_or(finished, |refused| refused.number - 1);
@@ -112,7 +115,8 @@ impl Field for Stream {
     }
 
     fn get(input: &mut Reader<'_>) -> Result<Self, WireError> {
-        let (finished, refused) = (Field::get(input)?, Field::get(input)?);
+        let finished = Field::get(input)?;
+        let refused = Field::get(input)?;
         Ok(Self { finished, refused, asked: None, acknowledge: false })
     }
 }
@@ -122,9 +126,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arrivals_are_judged_by_number() {
+    fn stream_judges_items_by_number() {
         let mut stream = Stream::default();
-        // (number, verdict): the fresh ones are finished at once.
+        // (number, verdict); a fresh item is finished at once
         let cases = [
             (1, Verdict::Fresh),
             (1, Verdict::Finished),
@@ -144,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_repeated_until_it_is_settled() {
+    fn stream_repeats_a_refusal_until_it_is_settled() {
         let mut stream = Stream::default();
         stream.finish(Some(Refusal::Expelled));
         stream.finish(None);
@@ -152,16 +156,16 @@ mod tests {
             stream.take_acknowledgements(u64::MAX).iter().map(|(through, refused)| (*through, refused.len())).collect()
         };
         assert_eq!(said(&mut stream), [(2, 1)]);
-        assert_eq!(said(&mut stream), [], "nothing new to say");
+        assert_eq!(said(&mut stream), [], "no acknowledgement is due");
         assert_eq!(stream.judge(1), Verdict::Finished);
-        assert_eq!(said(&mut stream), [(2, 1)], "asked again, said again");
+        assert_eq!(said(&mut stream), [(2, 1)], "a repeated item is acknowledged again");
         stream.settle(1);
         stream.judge(2);
         assert_eq!(said(&mut stream), [(2, 0)]);
     }
 
     #[test]
-    fn many_refusals_are_named_in_several_messages_that_follow_each_other() {
+    fn stream_splits_many_refusals_over_consecutive_acknowledgements() {
         let mut stream = Stream::default();
         for number in 0..3 * REFUSALS_AT_ONCE {
             stream.finish((number % 2 == 0).then_some(Refusal::Expelled));
@@ -177,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_that_nobody_settles_are_bounded() {
+    fn stream_bounds_unsettled_refusals() {
         let mut stream = Stream::default();
         (0..REFUSALS_KEPT + 10).for_each(|_| stream.finish(Some(Refusal::Expelled)));
         assert!(stream.refused.len() <= REFUSALS_KEPT);
@@ -186,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_is_asked_for_once() {
+    fn stream_asks_once_for_each_gap() {
         let mut stream = Stream::default();
         assert!(stream.ask());
         assert!(!stream.ask());

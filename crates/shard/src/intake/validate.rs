@@ -6,8 +6,8 @@ use types::Setting;
 use update::{Number, first_not_finite};
 use wire::{KeyPart, Push, Refusal};
 
-/// The values of a part whose rows have `width` numbers, if they are of the right type, as many as
-/// its keys ask for, and finite.
+/// The values of a part whose rows have `width` numbers. Refuses values of the wrong type, of the
+/// wrong length for the part's keys, or that are not finite.
 pub(crate) fn checked<'p, T: Number>(push: &'p Push, width: usize, rows: &mut Rows<T>) -> Result<&'p [T], NotApplied> {
     if push.number != T::TYPE {
         return Err(Refusal::WrongNumber { expected: T::TYPE, found: push.number }.into());
@@ -23,7 +23,8 @@ pub(crate) fn checked<'p, T: Number>(push: &'p Push, width: usize, rows: &mut Ro
     let position = rows.position_of(&push.keys, index / width);
     match (position, &push.keys) {
         (Some(position), _) => Err(Refusal::NotFinite { position }.into()),
-        // Its keys are not kept; spelt out again, they tell which row it is.
+        // The shard did not keep the positions of these keys. A resend with the keys written out
+        // tells which row is not finite.
         (None, KeyPart::Known { signature, .. } | KeyPart::Chosen { signature, .. }) => {
             Err(NotApplied::UnknownKeys(signature.0))
         }
@@ -33,7 +34,7 @@ pub(crate) fn checked<'p, T: Number>(push: &'p Push, width: usize, rows: &mut Ro
     }
 }
 
-/// Refuses a setting that makes no sense.
+/// Refuses a learning rate that is negative or not finite.
 pub(crate) fn check_setting(setting: Setting) -> Result<(), Refusal> {
     let Setting::Rate(rate) = setting;
     if rate.is_finite() && rate >= 0.0 { Ok(()) } else { Err(Refusal::BadSetting) }

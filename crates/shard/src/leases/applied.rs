@@ -1,48 +1,49 @@
-//! The set of parts of data leases that a shard has applied. When a lease is run a second time,
-//! after its first worker was lost, it is cut into the same parts, and the shard skips those it
-//! holds.
+//! The set of parts of data leases that a shard has applied. After a worker is lost, another worker
+//! runs its lease again and cuts it into the same parts. The shard skips the parts that it holds.
 //!
-//! **A lost worker's clock.** In a table that combines by clock, a part is held as soon as its
-//! contribution is in its clock's sum. That sum is applied even if its worker never ended the
-//! clock: the frontier goes on without a lost worker. So a half-done clock counts for the parts
-//! that came, and the second run brings the rest in clocks of its own. A clock that fails, because
-//! a contribution was refused, is lost for all workers alike, and with it the parts in it: leases
-//! do not bring it back, because the workers that hold its other contributions do not push them
-//! again either.
+//! **A lost worker's clock.** In a `clock` table, a part is held as soon as its contribution is in
+//! its clock's sum. That sum is applied even if its worker never ended the clock, because the
+//! frontier goes on without a lost worker. So a half-done clock counts for the parts that came, and
+//! the second run pushes the others in clocks of its own.
+//!
+//! **A failed clock.** A clock fails if a contribution to it was refused. It is lost for all
+//! workers, with all parts in it. Leases do not bring these parts back, because other workers do not
+//! push their contributions again either.
 
 use std::collections::BTreeMap;
 use wire::{Field, LeasedPart, Reader, WireError};
 
-/// Runs of parts that a shard keeps. Leases are forgotten soon after they are committed, so a run
-/// has far fewer.
+/// At most this many runs of part numbers are kept. Leases are forgotten soon after they are
+/// committed, so there are far fewer in practice.
 pub const RUNS: usize = 1 << 20;
 
-/// Parts from the first to before the second.
+/// Consecutive part numbers: the first, and the one after the last.
 type Run = (u64, u64);
 
 /// The parts that a shard holds, of leases that are not over.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct AppliedParts {
-    /// By data set and lease: in rising order, with gaps between them.
+    /// Runs of parts by data set and lease, in rising order, with gaps between them.
     leases: BTreeMap<(u32, u64), Vec<Run>>,
+    /// How many runs there are in all.
     runs: usize,
 }
 
 impl AppliedParts {
-    /// Whether this part was pushed before.
+    /// Whether it holds this part.
     pub fn holds(&self, LeasedPart { set, lease, part }: LeasedPart) -> bool {
         let runs = self.leases.get(&(set, lease)).map_or(&[][..], Vec::as_slice);
         runs.get(runs.partition_point(|(_, end)| *end <= part)).is_some_and(|(start, _)| *start <= part)
     }
 
-    /// Whether there is room for any part.
+    /// Whether there is no room for another part.
     pub fn is_full(&self) -> bool {
         self.runs >= RUNS
     }
 
-    /// This part is held from now on.
+    /// Adds a part.
     pub fn hold(&mut self, LeasedPart { set, lease, part }: LeasedPart) {
-        // So that another one follows it.
+        // So that `part + 1` does not overflow.
         let part = part.min(u64::MAX - 1);
         let runs = self.leases.entry((set, lease)).or_default();
         let at = runs.partition_point(|(_, end)| *end < part);
@@ -62,7 +63,7 @@ impl AppliedParts {
         self.runs = self.runs + runs.len() - before;
     }
 
-    /// Holds what another one holds, too.
+    /// Adds all parts that `other` holds.
     pub fn join(&mut self, other: &Self) {
         for (name, theirs) in &other.leases {
             let runs = self.leases.entry(*name).or_default();
@@ -88,7 +89,7 @@ impl AppliedParts {
         });
     }
 
-    /// How many leases it knows of.
+    /// How many leases it has parts of.
     pub fn leases(&self) -> usize {
         self.leases.len()
     }
@@ -105,7 +106,7 @@ impl Field for AppliedParts {
         for runs in leases.values() {
             let rising = runs.windows(2).all(|pair| pair[0].1 < pair[1].0);
             if !rising || runs.iter().any(|(start, end)| start >= end) {
-                return Err(WireError::Malformed("parts of a lease out of order"));
+                return Err(WireError::Malformed("applied parts of a lease that do not rise"));
             }
         }
         let runs = leases.values().map(Vec::len).sum();
@@ -124,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_in_order_are_one_run() {
+    fn applied_parts_keep_consecutive_parts_as_one_run() {
         let mut applied = AppliedParts::default();
         (0..1000).for_each(|number| applied.hold(part(7, number)));
         assert_eq!((applied.runs, applied.leases()), (1, 1));
@@ -132,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_over_is_forgotten_and_nothing_else() {
+    fn applied_parts_forget_only_leases_that_are_over() {
         let mut applied = AppliedParts::default();
         (0..10).for_each(|lease| applied.hold(part(lease, 3)));
         applied.hold(LeasedPart { set: 1, lease: 2, part: 0 });
@@ -143,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_number_does_no_harm() {
+    fn applied_parts_take_the_largest_part_number() {
         let mut applied = AppliedParts::default();
         [u64::MAX, u64::MAX - 1, 0].into_iter().for_each(|number| applied.hold(part(u64::MAX, number)));
         assert!(applied.holds(part(u64::MAX, u64::MAX - 1)));
@@ -151,7 +152,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_holds_what_was_pushed_in_any_order(parts in prop::collection::vec((0u64..3, 0u64..40), 0..200)) {
+        fn applied_parts_hold_what_was_pushed_in_any_order(parts in prop::collection::vec((0u64..3, 0u64..40), 0..200)) {
             let mut applied = AppliedParts::default();
             let mut expected = BTreeSet::new();
             for (lease, number) in parts {
@@ -161,7 +162,8 @@ mod tests {
                 applied.put(&mut bytes);
                 prop_assert_eq!(&AppliedParts::get(&mut Reader(&bytes)).expect("as written"), &applied);
             }
-            let (mut joined, mut odd) = (AppliedParts::default(), AppliedParts::default());
+            let mut joined = AppliedParts::default();
+            let mut odd = AppliedParts::default();
             for (at, (lease, number)) in expected.iter().enumerate() {
                 if at % 3 == 1 { &mut odd } else { &mut joined }.hold(part(*lease, *number));
             }

@@ -1,47 +1,50 @@
-//! Reads that wait on the shard: for the frontier, or for the reader's own pushes.
+//! Parked reads: reads that wait in the shard for the frontier or for the reader's own pushes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use types::{Clock, PARKED_READS, Span, Time, WorkerId};
 use wire::Pull;
 
-/// A read and who made it, when and at which clock.
+/// A read that cannot be answered yet.
 #[derive(Clone, Debug)]
 pub(crate) struct ParkedRead {
     /// The reader.
     pub worker: WorkerId,
-    /// Its clock.
+    /// The reader's clock.
     pub clock: Clock,
     /// When it arrived.
     pub since: Time,
-    /// What it asks for.
+    /// The request.
     pub pull: Pull,
 }
 
-/// The reads of one shard that cannot be answered yet. Letting some go costs no look at the others.
+/// The parked reads of one shard. Taking some does not look at the others.
 #[derive(Debug, Default)]
 pub(crate) struct Parked {
+    /// Reads that wait for the frontier, by the clock that it must reach.
     by_frontier: BTreeMap<Clock, Vec<ParkedRead>>,
+    /// Reads that wait for the reader's own pushes, by reader.
     by_own: BTreeMap<WorkerId, Vec<ParkedRead>>,
-    /// Every parked read, with the time of its last notice: a repeated request waits once.
+    /// Reader and request number of every parked read, with the time of its arrival or last notice.
+    /// A repeated request is parked once.
     known: BTreeMap<(WorkerId, u64), Time>,
-    /// How many of them each worker has.
+    /// How many parked reads each worker has.
     counts: BTreeMap<WorkerId, usize>,
 }
 
-/// What becomes of a read that cannot be answered yet.
+/// What happened to a read that cannot be answered yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Parking {
-    /// It waits.
+    /// It is parked now.
     Parked,
-    /// It was waiting already.
+    /// It was parked already.
     Known,
-    /// Its worker has as many waiting as it may.
+    /// It is not parked: its worker has as many parked reads as it may.
     Full,
 }
 
 impl Parked {
-    /// Parks a read until the frontier reaches `needed` or, without that, until the reader's own
-    /// pushes are there.
+    /// Parks a read until the frontier reaches `needed`. If that is `None`, until the reader's own
+    /// pushes have arrived.
     pub fn park(&mut self, read: ParkedRead, needed: Option<Clock>) -> Parking {
         let name = (read.worker, read.pull.request);
         if self.known.contains_key(&name) {
@@ -60,17 +63,17 @@ impl Parked {
         Parking::Parked
     }
 
-    /// Whether any waits for the frontier, and so for other workers.
+    /// Whether any read waits for the frontier, and so for other workers.
     pub fn waits_for_others(&self) -> bool {
         !self.by_frontier.is_empty()
     }
 
-    /// How many there are.
+    /// How many reads are parked.
     pub fn len(&self) -> usize {
         self.known.len()
     }
 
-    /// The reads that a frontier lets go.
+    /// Takes the reads that the frontier admits.
     pub fn take_admitted(&mut self, frontier: Clock) -> Vec<ParkedRead> {
         let waiting = self.by_frontier.split_off(&frontier.next());
         let admitted: Vec<_> = std::mem::replace(&mut self.by_frontier, waiting).into_values().flatten().collect();
@@ -78,7 +81,7 @@ impl Parked {
         admitted
     }
 
-    /// The reads of `worker` that waited for its stream up to `finished`.
+    /// Takes the reads of `worker` that need its stream only up to `finished`.
     pub fn take_own(&mut self, worker: WorkerId, finished: u64) -> Vec<ParkedRead> {
         let Some(reads) = self.by_own.get_mut(&worker) else { return Vec::new() };
         let (ready, waiting): (Vec<_>, Vec<_>) =
@@ -92,7 +95,7 @@ impl Parked {
         ready
     }
 
-    /// A worker that is gone is answered no more.
+    /// Drops the reads of a worker that is gone.
     pub fn drop_worker(&mut self, worker: WorkerId) {
         self.by_own.remove(&worker);
         self.by_frontier.values_mut().for_each(|reads| reads.retain(|read| read.worker != worker));
@@ -109,8 +112,8 @@ impl Parked {
         }
     }
 
-    /// Reads that have waited `after` since they came or since the last notice: reader, request,
-    /// and whether it is the reader's own pushes that are missing.
+    /// Reads that have waited `after` since they arrived or since the last notice: the reader, the
+    /// request, and whether it waits for the reader's own pushes. Counts as their next notice.
     pub fn overdue(&mut self, now: Time, after: Span) -> Vec<(WorkerId, u64, bool)> {
         let overdue: BTreeSet<(WorkerId, u64)> =
             self.known.iter().filter(|(_, noticed)| now.since(**noticed) >= after).map(|(name, _)| *name).collect();

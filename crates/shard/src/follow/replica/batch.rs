@@ -2,45 +2,49 @@
 //! the chain.
 //!
 //! A row that several workers push to while the batch is open is sent down the chain once. So the
-//! batch waits for the workers that push to the same rows and, while it is small, for the batch
-//! before it, which those workers may be waiting for. A worker that pushes alone does not wait.
+//! batch waits for all workers that push to the same rows. While it is small, it also waits until
+//! the batch before it is acknowledged, because those workers may be waiting for that. The batch of
+//! a worker that pushes alone does not wait.
 
 use std::collections::BTreeSet;
 use types::{Span, Time, WorkerId};
 
-/// A batch of this many bytes is closed at once.
+/// A batch of at least this many bytes is closed at once.
 const LARGE_BYTES: usize = 16 << 20;
-/// While others are under way, one with fewer than this is not worth closing.
+/// While other batches are under way, a batch with fewer bytes than this stays open.
 const STRIDE_BYTES: usize = 2 << 20;
-/// One with no more than this gains nothing by waiting.
+/// A batch with at most this many bytes gains nothing by waiting.
 const SMALL_BYTES: usize = 64 << 10;
-/// While nothing is under way, none stays open for longer than this,
+/// While no batch is under way, a batch is open for at most this long.
 const LONGEST_OPEN: Span = Span::from_millis(16);
-/// and none that nothing was added to for this long. (While something is, whoever waits for that
-/// can add nothing.)
+/// While no batch is under way, a batch is closed when nothing was added to it for this long. (While
+/// one is, the workers that wait for it can add nothing.)
 const QUIET: Span = Span::from_millis(4);
-/// A clock alone waits for so long, and goes with what comes next, if anything does.
+/// A batch without changed rows, such as a clock alone, waits this long for rows to travel with.
 const CLOCK_ALONE: Span = Span::from_millis(1);
-/// Batches that may be under way to the successor.
+/// How many batches may be under way to the successor.
 const UNDER_WAY: usize = 4;
 
-/// The changes since the last batch, by number.
+/// What the open batch holds, in numbers, and since when it is open.
 #[derive(Default)]
 pub(crate) struct BatchTiming {
-    /// Rows and sums that changed, and how often.
+    /// How many rows and sums changed.
     rows: usize,
+    /// How many changes there were, repeated ones included.
     times: usize,
     /// Whether a read waits for the batch.
     needed: bool,
-    /// Since when something has changed, and when something did last.
+    /// When the batch got its first change and its last one; `None` while it is empty.
     open: Option<(Time, Time)>,
-    /// Whose pushes it holds, and of how many workers the last one held some.
+    /// Workers whose pushes the batch holds.
     pushers: BTreeSet<WorkerId>,
+    /// How many workers pushed to the batch before.
     pushers_before: usize,
 }
 
 impl BatchTiming {
-    /// So many rows or sums have changed that had not before, and all together so many times.
+    /// Counts changes: `rows` rows or sums changed for the first time in this batch, and there were
+    /// `times` changes in all.
     pub fn changed(&mut self, rows: usize, times: usize) {
         self.rows += rows;
         self.times += times;
@@ -51,14 +55,14 @@ impl BatchTiming {
         self.needed = true;
     }
 
-    /// Something of a stream is finished, or the frontier has moved.
+    /// An item of a stream is finished, or the frontier has moved.
     pub fn note(&mut self, now: Time) {
         let (_, last) = self.open.get_or_insert((now, now));
         *last = now;
     }
 
-    /// The last batch that was under way has arrived: whoever waited for it will push again, and is
-    /// given the time to.
+    /// The last batch under way has arrived. Workers that waited for it will push again, so the
+    /// waiting times start anew.
     pub fn arrived(&mut self, now: Time) {
         self.open = self.open.map(|_| (now, now));
     }
@@ -73,8 +77,8 @@ impl BatchTiming {
         self.open.is_some()
     }
 
-    /// Whether it should be closed now, where a row takes so many bytes, and so many batches are
-    /// under way.
+    /// Whether to close the batch now. `row_bytes`: bytes of one row; `under_way`: how many batches
+    /// are unacknowledged.
     pub fn is_due(&self, now: Time, row_bytes: usize, under_way: usize) -> bool {
         let Some((open, last)) = self.open.filter(|_| under_way < UNDER_WAY) else { return false };
         let bytes = self.rows * row_bytes;
@@ -82,7 +86,7 @@ impl BatchTiming {
             return true;
         }
         let is_quiet = now.since(last) >= QUIET;
-        // Whether each row was pushed to as often as there are workers that push.
+        // On average, each row was pushed to once by every worker that pushes.
         let pushers = self.pushers.len().max(self.pushers_before);
         let has_all = self.times >= pushers * self.rows;
         match under_way {
@@ -92,7 +96,7 @@ impl BatchTiming {
         }
     }
 
-    /// The batch is closed; another is begun with whatever changes next.
+    /// The batch is closed. The next change begins another one.
     pub fn close(&mut self) {
         let pushers_before = std::mem::take(&mut self.pushers).len();
         *self = Self { pushers_before, ..Self::default() };
@@ -109,8 +113,7 @@ mod tests {
         Time(millis * 1_000_000)
     }
 
-    /// A worker pushes to these rows. Of these rows, those from `known` on have not changed in this
-    /// batch before.
+    /// A worker pushes to these rows. Rows before `known` have changed in this batch already.
     fn push_known(batch: &mut BatchTiming, worker: u32, rows: std::ops::Range<usize>, known: usize, now: Time) {
         batch.changed(rows.end.saturating_sub(rows.start.max(known)), rows.len());
         batch.pushed(WorkerId(worker));
@@ -122,18 +125,18 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_pushes_alone_is_not_kept_waiting() {
+    fn batch_of_a_lone_worker_does_not_wait() {
         let mut batch = BatchTiming::default();
         assert!(!batch.is_due(at(9), ROW, 0), "nothing has changed");
         push(&mut batch, 0, 0..1000, at(0));
         assert!(batch.is_due(at(0), ROW, 0));
-        assert!(!batch.is_due(at(0), ROW, 1), "a megabyte, and another is under way");
+        assert!(!batch.is_due(at(0), ROW, 1), "it is small, and another batch is under way");
         push(&mut batch, 0, 1000..5000, at(0));
         assert!(batch.is_due(at(0), ROW, 1) && !batch.is_due(at(0), ROW, UNDER_WAY));
     }
 
     #[test]
-    fn rows_of_several_wait_for_all_of_them() {
+    fn batch_waits_for_all_workers_that_push_to_its_rows() {
         let mut batch = BatchTiming::default();
         for worker in 0..4 {
             push_known(&mut batch, worker, 0..5000, if worker == 0 { 0 } else { 5000 }, at(0));
@@ -147,17 +150,17 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_waited_for_in_vain() {
+    fn batch_stops_waiting_when_no_more_pushes_come() {
         let mut batch = BatchTiming::default();
         push(&mut batch, 0, 0..100, at(0));
         push(&mut batch, 1, 100..200, at(0));
-        assert!(!batch.is_due(at(0), ROW, 0), "each row was pushed to once, by one of two");
+        assert!(!batch.is_due(at(0), ROW, 0), "each row was pushed to by one of two workers only");
         assert!(!batch.is_due(at(3), ROW, 0) && batch.is_due(at(4), ROW, 0), "nothing more comes");
-        assert!(!batch.is_due(at(4), ROW, 1), "until something arrives, for which they may be waiting");
+        assert!(!batch.is_due(at(4), ROW, 1), "workers may be waiting for the batch under way");
         batch.arrived(at(4));
-        assert!(!batch.is_due(at(7), ROW, 0) && batch.is_due(at(8), ROW, 0), "they have the time to go on");
+        assert!(!batch.is_due(at(7), ROW, 0) && batch.is_due(at(8), ROW, 0), "workers get time to push again");
         push(&mut batch, 0, 200..300, at(20));
-        assert!(batch.is_due(at(20), ROW, 0) && !batch.is_due(at(20), ROW, 1), "it was open for long");
+        assert!(batch.is_due(at(20), ROW, 0) && !batch.is_due(at(20), ROW, 1), "it was open for too long");
         batch.need();
         assert!(batch.is_due(at(20), ROW, 1));
     }

@@ -1,5 +1,5 @@
-//! What replicas are sent: rows with their updater's state, sums that are held for clocks, and the
-//! shard's metadata.
+//! Encodes what replicas are sent: row states, sums that are held for clocks, and the shard
+//! metadata.
 
 use crate::view::ShardView;
 use types::{Clock, PART_BYTES};
@@ -9,12 +9,12 @@ use wire::{ChunkContents, Payload};
 /// What a chunk holds, its positions and its values.
 pub(crate) type Contents = (ChunkContents, Payload, Payload);
 
-/// Rows in a chunk, where a row takes so many bytes.
+/// How many rows fit in a chunk, if a row takes `row_bytes` bytes.
 pub(crate) fn rows_per_chunk(row_bytes: usize) -> usize {
     (PART_BYTES / row_bytes.max(8)).max(1)
 }
 
-/// The state of the rows at rising positions, as they are now, and which of them are gone.
+/// Encodes the row states at rising positions, as they are now, and which positions have no row.
 pub(crate) fn rows<T: Number>(positions: &[u64], view: &ShardView<'_, T>, mut put: impl FnMut(Contents)) {
     for positions in positions.chunks(rows_per_chunk(view.rows.row_state_bytes())) {
         let slots = view.slots(positions);
@@ -32,7 +32,7 @@ pub(crate) fn rows<T: Number>(positions: &[u64], view: &ShardView<'_, T>, mut pu
     }
 }
 
-/// What a clock holds for rising positions: sums, and which of the rows it removes. Nothing if the
+/// Encodes what a clock holds for rising positions: sums, and which rows it removes. Nothing if the
 /// clock is over.
 pub(crate) fn sums<T: Number>(clock: Clock, positions: &[u64], view: &ShardView<'_, T>, mut put: impl FnMut(Contents)) {
     let Some(sum) = view.clocks.held_sum(clock) else { return };
@@ -52,7 +52,7 @@ pub(crate) fn sums<T: Number>(clock: Clock, positions: &[u64], view: &ShardView<
     }
 }
 
-/// Everything that the shard knows beside its rows and sums.
+/// Encodes the shard metadata: everything that the shard knows beside its rows and sums.
 pub(crate) fn metadata<T: Number>(view: &ShardView<'_, T>) -> Contents {
     (ChunkContents::Metadata { bytes: view.metadata() }, Payload::EMPTY, Payload::EMPTY)
 }

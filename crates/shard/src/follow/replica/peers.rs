@@ -1,8 +1,8 @@
 //! Chain replication, one shard: the predecessor it receives batches from, the receivers it sends
 //! them to, and which batches those have acknowledged.
 //!
-//! Batches are those of the shard's change log. A batch is not kept once it is sent: a receiver
-//! that lacks some is sent everything after the last one that it holds, as the rows are then.
+//! Batches are those of the shard's change log. Sent batches are not kept: a receiver that lacks
+//! some is sent everything after the last one that it holds, as the rows are then.
 //!
 //! Invariant: every replica holds everything its successors hold. So any successor can become head,
 //! and a new replica is backfilled by the tail and joins behind it.
@@ -21,9 +21,9 @@ const RESEND_MAX: Span = Span::from_secs(5);
 /// A server's role in the chain of a shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ChainRole {
-    /// The predecessor, which changes come from; none at the head.
+    /// The predecessor, which sends changes; none at the head.
     pub from: Option<NodeId>,
-    /// The successor, which they go to; none at the tail.
+    /// The successor, which gets changes; none at the tail.
     pub next: Option<NodeId>,
     /// New replicas that the tail backfills.
     pub backfilling: Vec<NodeId>,
@@ -53,15 +53,18 @@ impl ChainRole {
 /// A server that changes are sent to: the successor, or a new replica.
 pub(crate) struct Receiver {
     pub node: NodeId,
-    /// Until it holds everything from before it joined.
+    /// Its backfill, while that is under way.
     pub backfill: Option<Backfill>,
-    /// The backfill it had from this replica. What it held before that is gone.
+    /// Number of its last backfill by this replica. Acknowledgements of other backfills are void.
     backfilled: Option<u64>,
     /// The last batch that it and its successors hold.
     pub through: u64,
     /// The last batch that it was sent.
     sent: u64,
+    /// When the resend timeout began: at the last acknowledgement or resend, or when it got a batch
+    /// while none was unacknowledged.
     moved: Time,
+    /// The present resend timeout.
     again: Span,
     /// Measured round trip of batches, and the batch being timed. A resent batch is not timed.
     trip: Measured,
@@ -70,31 +73,41 @@ pub(crate) struct Receiver {
 
 impl Receiver {
     fn new(node: NodeId, backfill: Option<Backfill>, through: u64, sent: u64, now: Time) -> Self {
-        let backfilled = backfill.as_ref().map(Backfill::id);
-        let (again, trip, timed) = (RESEND_MIN, Measured::default(), None);
-        Self { node, backfill, backfilled, through, sent, moved: now, again, trip, timed }
+        Self {
+            node,
+            backfilled: backfill.as_ref().map(Backfill::id),
+            backfill,
+            through,
+            sent,
+            moved: now,
+            again: RESEND_MIN,
+            trip: Measured::default(),
+            timed: None,
+        }
     }
 
-    /// How long to wait before a resend.
+    /// The resend timeout before any resend.
     fn late_after(&self) -> Span {
         if self.trip.count == 0 { RESEND_MIN } else { self.trip.limit(RESEND_MIN, RESEND_MAX) }
     }
 
-    /// Whether batches are sent to it. Its backfill brings the earlier ones.
+    /// Whether batches are sent to it: not before the last chunk of its backfill was sent.
     fn takes_batches(&self) -> bool {
         self.backfill.as_ref().is_none_or(|backfill| backfill.ends_at().is_some())
     }
 
-    /// Chunks of its backfill were sent: with the last of them it was sent everything so far.
+    /// Chunks of its backfill were sent. With the last one, it was sent everything so far.
     pub fn backfill_sent(&mut self) {
         let ended = self.backfill.as_ref().and_then(Backfill::ends_at);
         self.sent = self.sent.max(ended.unwrap_or(0));
     }
 
-    /// It is sent everything up to batch `last` now. Returns the batch after which that begins.
+    /// Notes that it is sent everything up to batch `last` now. Returns the last batch that it was
+    /// sent before.
     fn send_to(&mut self, last: u64, now: Time) -> u64 {
         if self.sent <= self.through {
-            (self.moved, self.again) = (now, self.late_after());
+            self.moved = now;
+            self.again = self.late_after();
         }
         self.timed.get_or_insert((last, now));
         std::mem::replace(&mut self.sent, last)
@@ -105,13 +118,13 @@ impl Receiver {
 pub(crate) struct BatchMark {
     /// The batch.
     pub number: u64,
-    /// How much of each worker's stream.
+    /// For each worker: the sequence number up to which its stream is finished.
     pub finished: Vec<(WorkerId, u64)>,
     /// The frontier.
     pub frontier: Clock,
 }
 
-/// What to send to which server.
+/// What to send, each with the server to send it to.
 pub(crate) type Outgoing = Vec<(NodeId, Sending)>;
 
 /// What to send to a replica.
@@ -125,26 +138,27 @@ pub(crate) enum Sending {
 /// A shard's neighbours in its chain.
 pub(crate) struct Peers {
     pub role: ChainRole,
-    /// The plan that says so.
+    /// Number of the plan that gave the role.
     plan: u64,
     pub receivers: Vec<Receiver>,
-    /// Of the batches that not every receiver holds yet.
+    /// Marks of the batches that not every receiver holds yet, oldest first.
     unacknowledged: VecDeque<BatchMark>,
-    /// How much of each worker's stream the tail holds.
+    /// The sequence number up to which the tail holds each worker's stream.
     pub durable: BTreeMap<WorkerId, u64>,
     /// The frontier that the tail holds.
     pub announced: Clock,
-    /// Who moved the frontier last.
+    /// The worker that moved the frontier last.
     pub moved_by: WorkerId,
     /// At the head: when the next batch is due.
     pub timing: BatchTiming,
-    /// At all but the head: chunks of the next batch that have arrived, and which batches this
-    /// replica holds.
+    /// Behind the head: chunks of the next batch that have arrived.
     pub arriving: Vec<ReplicaChunk>,
+    /// Behind the head: which batches this replica holds.
     pub cursor: FollowerCursor,
-    /// While this replica is being backfilled: by which backfill, and how many chunks arrived.
+    /// While this replica is being backfilled: the number of the backfill, and how many chunks
+    /// arrived.
     pub backfilled_by: Option<(u64, u32)>,
-    /// And whether that is all of it.
+    /// Whether the last chunk of that backfill arrived.
     pub complete: bool,
 }
 
@@ -170,36 +184,38 @@ impl Peers {
         self.role.from.is_none()
     }
 
-    /// Whether it is the head and has no receiver of batches, so that a change counts at once.
+    /// Whether it is the head and no receiver takes batches, so that a change is durable at once.
     pub fn is_solitary(&self) -> bool {
         self.is_head() && !self.receivers.iter().any(Receiver::takes_batches)
     }
 
-    /// Takes the role of the plan of this number, holding every batch up to `batch`.
+    /// Takes the role that plan `plan` gives. This replica holds every batch up to `batch`.
     pub fn take_part(&mut self, role: ChainRole, batch: u64, plan: u64, now: Time) {
-        // A successor that is new here, and complete by the plan, holds what every replica holds.
+        // A new successor is complete by the plan: it holds the batches that every replica holds.
         let held = self.through(batch);
         let mut known: BTreeMap<NodeId, Receiver> =
             std::mem::take(&mut self.receivers).into_iter().map(|receiver| (receiver.node, receiver)).collect();
         if let Some(node) = role.next {
             let receiver = known.remove(&node).filter(|receiver| receiver.backfill.is_none());
-            // What it may lack is resent at once.
+            // With a resend timeout of zero, the next tick resends what it may lack.
             let new = || Receiver { again: Span(0), ..Receiver::new(node, None, held, batch, now) };
             self.receivers.push(receiver.unwrap_or_else(new));
         }
-        // A server that was in the chain and is to be backfilled now was removed in between, and
-        // holds nothing. So may be one that was being backfilled, if a plan never came here.
+        // A former successor that is to be backfilled now was removed in between and holds nothing.
+        // So may a replica that was being backfilled, if this server missed a plan in between.
         let has_missed_one = plan > self.plan.saturating_add(1);
         for node in &role.backfilling {
             let begin = || Receiver::new(*node, Some(Backfill::new(plan, batch)), 0, 0, now);
             let stays = !has_missed_one && self.role.backfilling.contains(node);
             self.receivers.push(known.remove(node).filter(|_| stays).unwrap_or_else(begin));
         }
-        (self.role, self.plan) = (role, plan);
+        self.role = role;
+        self.plan = plan;
         self.hold(batch);
     }
 
-    /// This replica holds every batch up to `batch`; chunks of others that arrived are void.
+    /// Sets that this replica holds every batch up to `batch`. Drops chunks of later batches that
+    /// have arrived.
     pub fn hold(&mut self, batch: u64) {
         self.arriving.clear();
         self.cursor = FollowerCursor::at(batch);
@@ -230,8 +246,8 @@ impl Peers {
         }
     }
 
-    /// A batch was closed, or taken from the predecessor. Returns, for every receiver, after which
-    /// batch what it is sent begins.
+    /// A batch was closed, or taken from the predecessor: adds to `outgoing` what each receiver is
+    /// to be sent.
     pub fn send(&mut self, mark: BatchMark, now: Time, outgoing: &mut Outgoing) {
         for receiver in self.receivers.iter_mut().filter(|receiver| receiver.takes_batches()) {
             let from = receiver.send_to(mark.number, now);
@@ -241,7 +257,7 @@ impl Peers {
     }
 
     /// Resends what receivers have not acknowledged in time: everything after the last batch that
-    /// they hold, because a receiver that lacks one batch has dropped those after it.
+    /// they hold, because a receiver that lacks one batch drops the batches after it.
     pub fn send_again(&mut self, now: Time, outgoing: &mut Outgoing) {
         for receiver in self.receivers.iter_mut().filter(|receiver| now.since(receiver.moved) >= receiver.again) {
             let before = outgoing.len();
@@ -255,26 +271,28 @@ impl Peers {
                 None => {}
             }
             if outgoing.len() > before {
-                (receiver.moved, receiver.timed) = (now, None);
+                receiver.moved = now;
+                receiver.timed = None;
                 receiver.again = Span((receiver.again.0 * 2).min(RESEND_MAX.0));
             }
         }
     }
 
-    /// Everything up to batch `last` is being sent to a receiver.
+    /// A receiver is being sent everything up to batch `last`.
     pub fn was_sent(&mut self, node: NodeId, last: u64) {
         for receiver in self.receivers.iter_mut().filter(|receiver| receiver.node == node) {
             receiver.sent = receiver.sent.max(last);
         }
     }
 
-    /// Marks a batch that was closed only because a receiver is sent everything up to now.
+    /// Adds the mark of a batch that was closed only because a receiver is sent everything so far.
     pub fn mark(&mut self, mark: BatchMark) {
         self.unacknowledged.push_back(mark);
     }
 
-    /// A receiver acknowledges every batch up to `through`, and the chunks of its backfill. Later
-    /// batches that it lacks are resent, because they arrived out of order.
+    /// A receiver acknowledges every batch up to `through`, and the chunks of its backfill. If it
+    /// repeats an acknowledgement after the round-trip limit, it has seen a gap: the later batches
+    /// are resent.
     pub fn answered(
         &mut self,
         node: NodeId,
@@ -287,7 +305,7 @@ impl Peers {
         if let (Some(backfilled), Some((number, _))) = (receiver.backfilled, chunks)
             && backfilled != number
         {
-            // It was sent before this backfill began, and arrives late.
+            // A late answer, which the receiver sent before this backfill began.
             return;
         }
         let late_after = receiver.late_after();
@@ -295,7 +313,8 @@ impl Peers {
             if !backfill.answered(chunks) {
                 return;
             }
-            (receiver.moved, receiver.again) = (now, late_after);
+            receiver.moved = now;
+            receiver.again = late_after;
             let Some(end) = backfill.is_over() else { return };
             receiver.backfill = None;
             receiver.through = end;
@@ -307,9 +326,12 @@ impl Peers {
             if let Some((_, sent)) = receiver.timed.take_if(|(number, _)| *number <= through) {
                 receiver.trip.observe(now.since(sent));
             }
-            (receiver.through, receiver.moved, receiver.again) = (through, now, receiver.late_after());
+            receiver.through = through;
+            receiver.moved = now;
+            receiver.again = receiver.late_after();
         } else if through == receiver.through && now.since(receiver.moved) >= receiver.late_after() {
-            (receiver.moved, receiver.timed) = (now, None);
+            receiver.moved = now;
+            receiver.timed = None;
             if receiver.sent > through {
                 outgoing.push((node, Sending::After(through)));
             }
@@ -327,10 +349,10 @@ impl Peers {
         measured.map(|receiver| (receiver.late_after(), receiver.trip)).max_by_key(|(late, trip)| (*late, trip.mean))
     }
 
-    /// Whether time alone will bring something about.
+    /// Whether ticks are needed soon, because a batch is open at the head or a backfill is under way.
     pub fn hurries(&self) -> bool {
-        let fills = self.receivers.iter().any(|receiver| receiver.backfill.is_some());
-        fills || self.is_head() && self.timing.is_open()
+        let is_backfilling = self.receivers.iter().any(|receiver| receiver.backfill.is_some());
+        is_backfilling || self.is_head() && self.timing.is_open()
     }
 
     /// New replicas whose backfill is complete.
@@ -355,12 +377,12 @@ mod tests {
     }
 
     #[test]
-    fn replication_resends_everything_after_the_last_batch_that_is_held() {
+    fn replication_resends_everything_after_the_last_held_batch() {
         let role = ChainRole { from: None, next: Some(RECEIVER), backfilling: Vec::new() };
         let mut peers = Peers::new(role.clone(), Clock(0));
         peers.take_part(role, 0, 1, Time(0));
         let mut outgoing = Outgoing::new();
-        // The first is lost on its way, so the receiver lets go of those that follow.
+        // The first batch is lost on its way, so the receiver drops the batches after it.
         (1..=4).for_each(|number| peers.send(batch(number), Time(0), &mut outgoing));
         outgoing.clear();
         peers.send_again(Time(0) + RESEND_MIN, &mut outgoing);
@@ -376,7 +398,7 @@ mod tests {
         peers.answered(RECEIVER, 2, None, Time(0) + RESEND_MIN, &mut outgoing);
         assert_eq!((begins(&outgoing), peers.needs_after()), (vec![], Some(2)));
         peers.send(batch(5), Time(0) + RESEND_MIN, &mut outgoing);
-        assert_eq!(begins(&outgoing), [Some(4)], "what it was sent is under way");
+        assert_eq!(begins(&outgoing), [Some(4)], "batches 3 and 4 are under way");
         outgoing.clear();
         peers.send_again(Time(0) + RESEND_MAX, &mut outgoing);
         assert_eq!(begins(&outgoing), [Some(2)]);
@@ -386,8 +408,8 @@ mod tests {
         assert_eq!((peers.announced, outgoing.len()), (Clock(4), 0));
     }
 
-    /// Whether a receiver is being backfilled from the beginning, after these plans: in each of
-    /// them it stands next, or is backfilled, or neither.
+    /// Whether a receiver is being backfilled from the beginning after these plans. In each plan it
+    /// is the successor, or is backfilled, or neither.
     fn is_backfilled_anew(plans: &[(u64, Option<NodeId>, &[NodeId])]) -> bool {
         let role = |next, backfilling: &[NodeId]| ChainRole { from: None, next, backfilling: backfilling.to_vec() };
         let mut peers = Peers::new(role(None, &[]), Clock(0));
@@ -400,12 +422,10 @@ mod tests {
 
     #[test]
     fn backfill_restarts_for_a_replica_that_was_removed_in_between() {
-        let (next, fills): (_, &[NodeId]) = (Some(RECEIVER), &[RECEIVER]);
-        assert!(
-            is_backfilled_anew(&[(1, next, &[]), (3, None, fills)]),
-            "the plan between, which did not come here, sent it away"
-        );
-        assert!(is_backfilled_anew(&[(1, None, fills), (3, None, fills)]), "or may have");
+        let next = Some(RECEIVER);
+        let fills: &[NodeId] = &[RECEIVER];
+        assert!(is_backfilled_anew(&[(1, next, &[]), (3, None, fills)]), "plan 2, which was missed, removed it");
+        assert!(is_backfilled_anew(&[(1, None, fills), (3, None, fills)]), "plan 2 may have removed it");
         assert!(is_backfilled_anew(&[(1, None, fills), (2, None, &[]), (3, None, fills)]));
         assert!(!is_backfilled_anew(&[(1, None, fills), (2, None, fills)]), "it is backfilled already");
         assert!(!is_backfilled_anew(&[(1, None, &[]), (2, None, fills), (3, next, &[])]));

@@ -1,4 +1,4 @@
-//! Replication alone: what arrives, what is taken, what counts as durable.
+//! Tests of [`Replication`] by itself: arriving chunks, durability, resends.
 
 use super::*;
 use crate::intake::clocks::Clocks;
@@ -47,20 +47,26 @@ impl Parts {
 
 /// A chunk of what changed after batch `from`, up to batch `to`.
 fn chunk(from: u64, to: u64, chunk: u32, ends: bool, backfill: Option<u64>) -> ReplicaChunk {
-    let contents = if ends { ChunkContents::Metadata { bytes: Vec::new() } } else { ChunkContents::Rows };
-    let (positions, values) = (Payload::EMPTY, Payload::EMPTY);
-    let changes = ChangeChunk { from, to, chunk, ends };
-    ReplicaChunk { table: TableId(0), shard: ShardId(0), changes, backfill, contents, positions, values }
+    ReplicaChunk {
+        table: TableId(0),
+        shard: ShardId(0),
+        changes: ChangeChunk { from, to, chunk, ends },
+        backfill,
+        contents: if ends { ChunkContents::Metadata { bytes: Vec::new() } } else { ChunkContents::Rows },
+        positions: Payload::EMPTY,
+        values: Payload::EMPTY,
+    }
 }
 
 fn in_the_middle(whole: bool) -> (Replication, ChangeLog) {
-    let (mut replication, log) = (Replication::new(), ChangeLog::default());
+    let mut replication = Replication::new();
+    let log = ChangeLog::default();
     let role = ChainRole { from: Some(HEAD), next: Some(NEXT), backfilling: Vec::new() };
     replication.take_part(role, whole, Time(0), &log, &Parts::new().view()).expect("a role in a chain");
     (replication, log)
 }
 
-/// What an arrival is, as a word and the chunks it hands over.
+/// The kind of an arrival, and how many chunks it hands over.
 fn kind(arrival: &Arrival) -> (&'static str, usize) {
     match arrival {
         Arrival::Ignored => ("ignored", 0),
@@ -73,10 +79,10 @@ fn kind(arrival: &Arrival) -> (&'static str, usize) {
 }
 
 #[test]
-fn a_replica_takes_batches_whole_and_in_order() {
+fn replica_takes_batches_whole_and_in_order() {
     let (mut replication, mut log) = in_the_middle(true);
     let parts = Parts::new();
-    // (sender, from, to, chunk, whether it ends the batch, what it is)
+    // (sender, from, to, chunk, whether it ends the batch, expected kind and chunks)
     let cases = [
         (NEXT, 0, 1, 0, true, ("ignored", 0)),
         (HEAD, 1, 2, 0, true, ("answered", 0)), // a gap
@@ -105,7 +111,7 @@ fn a_replica_takes_batches_whole_and_in_order() {
 }
 
 #[test]
-fn a_batch_that_cannot_be_applied_is_taken_when_it_is_resent() {
+fn replica_takes_a_refused_batch_when_it_is_resent() {
     let (mut replication, mut log) = in_the_middle(true);
     assert_eq!(kind(&replication.arrive(HEAD, chunk(0, 1, 0, true, None), &mut log)), ("batch", 1));
     replication.batch_refused(&log);
@@ -113,9 +119,9 @@ fn a_batch_that_cannot_be_applied_is_taken_when_it_is_resent() {
 }
 
 #[test]
-fn a_backfill_begins_anew_under_a_later_plan_and_an_earlier_one_is_ignored() {
+fn backfill_starts_over_under_a_later_plan_and_ignores_an_earlier_one() {
     let (mut replication, mut log) = in_the_middle(false);
-    // (backfill, chunk, whether it ends the backfill, what it is)
+    // (backfill, chunk, whether it ends the backfill, expected kind and chunks)
     let cases = [
         (3, 0, false, ("first of a backfill", 1)),
         (3, 2, false, ("of a backfill", 0)), // a gap
@@ -140,7 +146,7 @@ fn a_backfill_begins_anew_under_a_later_plan_and_an_earlier_one_is_ignored() {
 }
 
 #[test]
-fn a_head_acknowledges_what_the_tail_holds() {
+fn head_acknowledges_what_the_tail_holds() {
     let mut parts = Parts::new();
     let mut replication = Replication::new();
     let role = ChainRole { from: None, next: Some(NEXT), backfilling: Vec::new() };
@@ -175,9 +181,10 @@ fn sent(out: &mut Outbox) -> Vec<(u64, u64, Vec<u64>)> {
 }
 
 #[test]
-fn a_resend_is_one_batch_of_everything_that_the_replica_lacks() {
+fn resend_is_one_batch_of_everything_that_the_replica_lacks() {
     let parts = Parts::new();
-    let (mut replication, mut log) = (Replication::new(), ChangeLog::default());
+    let mut replication = Replication::new();
+    let mut log = ChangeLog::default();
     let role = ChainRole { from: None, next: Some(NEXT), backfilling: Vec::new() };
     replication.take_part(role, true, Time(0), &log, &parts.view()).expect("a role in a chain");
     let mut out = Outbox::new();
@@ -195,8 +202,7 @@ fn a_resend_is_one_batch_of_everything_that_the_replica_lacks() {
         replication.close_batch(Time(0), &mut log, &parts.view(), &mut out);
     }
     assert_eq!(sent(&mut out), [(0, 1, vec![0]), (1, 2, vec![1])]);
-    // Both are lost. A third row has changed when they are resent, and what is sent is as it is
-    // now.
+    // Both batches are lost. A third row changes before the resend, and is part of it.
     push(&mut replication, &mut log, 3, Time(0));
     replication.tick(Time(0) + Span::from_secs(9), &mut log, &parts.view(), &mut out);
     assert_eq!(sent(&mut out), [(0, 3, vec![0, 1, 3])]);
