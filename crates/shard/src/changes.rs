@@ -120,8 +120,8 @@ impl ChangeLog {
         }
     }
 
-    /// A replica begins or ends its backfill: it holds everything up to batch `number`, and no later
-    /// change.
+    /// A replica begins or ends its backfill: it holds everything up to batch `number`, and no
+    /// later change.
     pub fn start_at(&mut self, number: u64) {
         *self = Self { last: number, trimmed: number, ..Self::default() };
     }
@@ -195,8 +195,8 @@ impl ChangeLog {
         self.sums.values_mut().for_each(|rows| rows.renumber(moves));
     }
 
-    /// Merges the older half of the batches into one. The newer half stays apart, so a follower that
-    /// lacks only recent batches is sent only those.
+    /// Merges the older half of the batches into one. The newer half stays apart, so a follower
+    /// that lacks only recent batches is sent only those.
     fn merge(&mut self) {
         let mut all = Changes::default();
         let mut number = self.trimmed;

@@ -22,8 +22,8 @@ pub(crate) struct LeasedParts {
 }
 
 impl LeasedParts {
-    /// The open clock whose sum holds this part, or clock 0 if it is in the rows. `None` if the shard
-    /// does not hold it.
+    /// The open clock whose sum holds this part, or clock 0 if it is in the rows. `None` if the
+    /// shard does not hold it.
     pub fn held_in(&self, part: LeasedPart) -> Option<Clock> {
         let open = || self.open.iter().find(|(_, applied)| applied.holds(part)).map(|(clock, _)| *clock);
         if self.applied.holds(part) { Some(Clock(0)) } else { open() }

@@ -1,8 +1,8 @@
 //! Backfill: brings a new replica up to date while the shard is in use.
 //!
 //! The tail first sends every row. Then, in rounds, it sends the rows that the change log says have
-//! changed meanwhile. When little is left, it sends the rest, the held sums and the shard metadata at
-//! one moment.
+//! changed meanwhile. When little is left, it sends the rest, the held sums and the shard metadata
+//! at one moment.
 
 use crate::changes::ChangeLog;
 use crate::follow::replica::encode::{self, Contents, rows_per_chunk};

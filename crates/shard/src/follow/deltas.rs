@@ -341,9 +341,9 @@ impl DeltaLog {
         }
     }
 
-    /// Sends a reader the deltas after batch `delta`, the last one that it has, to bring `rows` rows
-    /// up to date. Returns the sequence and batch that the reader has then. `None` if the history
-    /// lacks the deltas; [`READ_WHOLE`] if they are larger than the rows.
+    /// Sends a reader the deltas after batch `delta`, the last one that it has, to bring `rows`
+    /// rows up to date. Returns the sequence and batch that the reader has then. `None` if the
+    /// history lacks the deltas; [`READ_WHOLE`] if they are larger than the rows.
     pub fn send<T: Number>(
         &self,
         (delta, rows): (u64, u64),

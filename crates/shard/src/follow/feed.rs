@@ -1,8 +1,8 @@
 //! The change feed of a shard. A reader asks what changed since a batch of the change log, and is
 //! answered with the rows as they are now.
 //!
-//! The shard keeps no state for each reader: it keeps the batch after which it knows every change. A
-//! reader whose cursor is older starts over, with all rows.
+//! The shard keeps no state for each reader: it keeps the batch after which it knows every change.
+//! A reader whose cursor is older starts over, with all rows.
 
 use crate::changes::ChangeLog;
 use crate::rows::Rows;
@@ -13,8 +13,8 @@ use wire::FeedCursor;
 
 /// The feed stops when no reader has asked for this long: the shard notes no changes for it.
 const IDLE: Span = Span::from_secs(60);
-/// The feed keeps at most this many positions for each row of the shard. Merging keeps existing rows
-/// below that bound; only positions of deleted rows exceed it.
+/// The feed keeps at most this many positions for each row of the shard. Merging keeps existing
+/// rows below that bound; only positions of deleted rows exceed it.
 const HISTORY_FOR_EACH_ROW: usize = 4;
 /// The feed may always keep this many positions, however few rows there are.
 const LEAST_HISTORY: usize = 64 << 10;
@@ -56,8 +56,8 @@ impl Feed {
         self.after
     }
 
-    /// A reader asks: the feed keeps changes from now on. If it was stopped, the log may lack earlier
-    /// changes. So it starts after a new batch, and earlier cursors are too old.
+    /// A reader asks: the feed keeps changes from now on. If it was stopped, the log may lack
+    /// earlier changes. So it starts after a new batch, and earlier cursors are too old.
     pub fn read(&mut self, now: Time, log: &mut ChangeLog) {
         self.read = now;
         self.after.get_or_insert_with(|| log.close());
@@ -104,8 +104,8 @@ impl Feed {
         Some(self.clocks[place].1)
     }
 
-    /// The rows that a reader at `cursor` lacks: the first `most` of those in `range`. A cursor that
-    /// names a clock or the present is answered with its batch and no rows.
+    /// The rows that a reader at `cursor` lacks: the first `most` of those in `range`. A cursor
+    /// that names a clock or the present is answered with its batch and no rows.
     pub fn page<T: Number>(
         &self,
         cursor: FeedCursor,

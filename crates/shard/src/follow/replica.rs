@@ -90,8 +90,8 @@ impl Replication {
         self.peers.as_mut().filter(|peers| peers.is_head() && peers.has_receivers())
     }
 
-    /// The frontier that workers are told: the one that the tail holds. The shard's own, `frontier`,
-    /// may be later.
+    /// The frontier that workers are told: the one that the tail holds. The shard's own,
+    /// `frontier`, may be later.
     pub fn announced(&self, frontier: Clock) -> Clock {
         self.chained().map_or(frontier, |peers| peers.announced)
     }
@@ -243,8 +243,8 @@ impl Replication {
         self.settle(now, log, view.identity, out)
     }
 
-    /// Sends receivers what they lack. Changes are encoded as rows are now, so the open batch is part
-    /// of them and is closed first.
+    /// Sends receivers what they lack. Changes are encoded as rows are now, so the open batch is
+    /// part of them and is closed first.
     fn send<T: Number>(&mut self, outgoing: Outgoing, log: &mut ChangeLog, view: &ShardView<'_, T>, out: &mut Outbox) {
         let Some(peers) = &mut self.peers else { return };
         let sends_changes = outgoing.iter().any(|(_, sending)| matches!(sending, Sending::After(_)));
@@ -268,9 +268,9 @@ impl Replication {
         }
     }
 
-    /// A receiver may hold more than before: counts what the tail holds as durable. The head returns
-    /// true: it should acknowledge to every worker again. Other replicas acknowledge to their
-    /// predecessor.
+    /// A receiver may hold more than before: counts what the tail holds as durable. The head
+    /// returns true: it should acknowledge to every worker again. Other replicas acknowledge to
+    /// their predecessor.
     fn settle(&mut self, now: Time, log: &ChangeLog, identity: &Identity, out: &mut Outbox) -> bool {
         let Some(peers) = &mut self.peers else { return false };
         let before = peers.under_way();
@@ -396,8 +396,8 @@ impl Replication {
         self.settle(now, log, view.identity, out)
     }
 
-    /// Time has passed: resends batches and chunks that were not acknowledged in time, and tells the
-    /// coordinator which replicas are backfilled.
+    /// Time has passed: resends batches and chunks that were not acknowledged in time, and tells
+    /// the coordinator which replicas are backfilled.
     pub fn tick<T: Number>(&mut self, now: Time, log: &mut ChangeLog, view: &ShardView<'_, T>, out: &mut Outbox) {
         let mut outgoing = Outgoing::new();
         let mut backfilled = Vec::new();

@@ -86,8 +86,8 @@ impl Subscribers {
         (!self.subscriptions.is_empty()).then_some(self.cursor)
     }
 
-    /// `worker` has read these rows, by position and slot, all of them fresh at `frontier`. `last` is
-    /// the last closed batch of the change log.
+    /// `worker` has read these rows, by position and slot, all of them fresh at `frontier`. `last`
+    /// is the last closed batch of the change log.
     ///
     /// Returns the sequence that will keep them fresh and the batch it has reached; `None` if these
     /// are more than `most` rows. A subscription that would grow past `most` starts over with these
@@ -185,8 +185,8 @@ impl Subscribers {
         }
     }
 
-    /// Rows changed, in rising order: returns which of them each subscriber reads. Drops subscribers
-    /// that are too far behind.
+    /// Rows changed, in rising order: returns which of them each subscriber reads. Drops
+    /// subscribers that are too far behind.
     fn take_changes(&mut self, changed: &[Row]) -> Vec<(WorkerId, Vec<Row>)> {
         let behind = |(_, known): &(&WorkerId, &Subscription)| known.unreceived.len() >= MAX_UNRECEIVED;
         let behind: Vec<WorkerId> = self.subscriptions.iter().filter(behind).map(|(worker, _)| *worker).collect();

@@ -142,8 +142,8 @@ impl<T: Number> Clocks<T> {
         matches!(self.combine, Combine::Clock(_)) && clock >= self.frontier.value()
     }
 
-    /// Holds examples of a clock until it is applied. Examples of a clock that is too far ahead to be
-    /// held count with the first such clock.
+    /// Holds examples of a clock until it is applied. Examples of a clock that is too far ahead to
+    /// be held count with the first such clock.
     pub fn hold_examples(&mut self, clock: Clock, examples: u64) {
         let held = self.examples.entry(clock.min(self.end_of_held())).or_default();
         *held = held.saturating_add(examples);
@@ -229,8 +229,8 @@ impl<T: Number> Clocks<T> {
         Some(EndedClock { clock, outcome, changes, removals, examples })
     }
 
-    /// Takes the examples that are left for clocks before `end`: no worker contributed to this shard
-    /// in those clocks.
+    /// Takes the examples that are left for clocks before `end`: no worker contributed to this
+    /// shard in those clocks.
     pub fn take_other_examples(&mut self, end: Clock) -> u64 {
         let later = self.examples.split_off(&end);
         let earlier = std::mem::replace(&mut self.examples, later);
@@ -336,16 +336,16 @@ impl<T: Number> Clocks<T> {
         })
     }
 
-    /// Whether the held sum of any open clock names the row at `slot`. Such a row must keep its slot.
-    /// So it is not removed but reset ([`Rows::reset`](crate::rows::Rows::reset)): it counts as the
-    /// row that the later contribution makes.
+    /// Whether the held sum of any open clock names the row at `slot`. Such a row must keep its
+    /// slot. So it is not removed but reset ([`Rows::reset`](crate::rows::Rows::reset)): it counts
+    /// as the row that the later contribution makes.
     pub fn holds_any(&self, slot: u32) -> bool {
         self.holding(slot).next().is_some()
     }
 
-    /// Drops removed rows, of `width` numbers, from everything that is held. At the head of a chain,
-    /// no held sum names them. A replica may still hold clocks that the head had applied before it
-    /// removed the rows.
+    /// Drops removed rows, of `width` numbers, from everything that is held. At the head of a
+    /// chain, no held sum names them. A replica may still hold clocks that the head had applied
+    /// before it removed the rows.
     pub fn remove_rows(&mut self, width: usize, rows: &[Row]) {
         for held in self.held.values_mut() {
             if let HeldClock::Sum(sum) = held {

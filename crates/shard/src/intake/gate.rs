@@ -20,8 +20,8 @@ pub(crate) enum Entrance {
     Gap {
         /// The worker whose stream has the gap.
         worker: WorkerId,
-        /// The first number that is missing, if the worker must be asked to resend from it. Set once
-        /// for each gap.
+        /// The first number that is missing, if the worker must be asked to resend from it. Set
+        /// once for each gap.
         next: Option<u64>,
     },
     /// Its sender is not a worker of the plan.
@@ -94,8 +94,8 @@ impl Streams {
         self.members.get_mut(worker.0 as usize).and_then(|member| member.source.take());
     }
 
-    /// Judges an item by its sequence number. `settled`: the worker knows the outcome of items up to
-    /// this number.
+    /// Judges an item by its sequence number. `settled`: the worker knows the outcome of items up
+    /// to this number.
     pub fn judge(&mut self, source: Source, number: u64, settled: u64) -> Entrance {
         let Some(&worker) = self.ranks.get(&source) else { return Entrance::Expelled };
         let stream = &mut self.members[worker.0 as usize].stream;
@@ -148,8 +148,9 @@ impl Streams {
         self.unacknowledged.clear();
     }
 
-    /// The acknowledgements that are due: the worker, the last acknowledged number, and the refusals
-    /// up to it. `durable` gives the number up to which a worker's stream may be acknowledged.
+    /// The acknowledgements that are due: the worker, the last acknowledged number, and the
+    /// refusals up to it. `durable` gives the number up to which a worker's stream may be
+    /// acknowledged.
     pub fn take_acknowledgements(&mut self, durable: impl Fn(WorkerId) -> u64) -> Vec<(WorkerId, u64, Vec<Refused>)> {
         let mut due = Vec::new();
         for worker in std::mem::take(&mut self.unacknowledged) {

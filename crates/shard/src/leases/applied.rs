@@ -7,8 +7,8 @@
 //! the second run pushes the others in clocks of its own.
 //!
 //! **A failed clock.** A clock fails if a contribution to it was refused. It is lost for all
-//! workers, with all parts in it. Leases do not bring these parts back, because other workers do not
-//! push their contributions again either.
+//! workers, with all parts in it. Leases do not bring these parts back, because other workers do
+//! not push their contributions again either.
 
 use std::collections::BTreeMap;
 use wire::{Field, LeasedPart, Reader, WireError};

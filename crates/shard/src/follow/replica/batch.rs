@@ -17,8 +17,8 @@ const STRIDE_BYTES: usize = 2 << 20;
 const SMALL_BYTES: usize = 64 << 10;
 /// While no batch is under way, a batch is open for at most this long.
 const LONGEST_OPEN: Span = Span::from_millis(16);
-/// While no batch is under way, a batch is closed when nothing was added to it for this long. (While
-/// one is, the workers that wait for it can add nothing.)
+/// While no batch is under way, a batch is closed when nothing was added to it for this long.
+/// (While one is, the workers that wait for it can add nothing.)
 const QUIET: Span = Span::from_millis(4);
 /// A batch without changed rows, such as a clock alone, waits this long for rows to travel with.
 const CLOCK_ALONE: Span = Span::from_millis(1);

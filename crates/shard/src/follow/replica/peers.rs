@@ -349,7 +349,8 @@ impl Peers {
         measured.map(|receiver| (receiver.late_after(), receiver.trip)).max_by_key(|(late, trip)| (*late, trip.mean))
     }
 
-    /// Whether ticks are needed soon, because a batch is open at the head or a backfill is under way.
+    /// Whether ticks are needed soon, because a batch is open at the head or a backfill is under
+    /// way.
     pub fn hurries(&self) -> bool {
         let is_backfilling = self.receivers.iter().any(|receiver| receiver.backfill.is_some());
         is_backfilling || self.is_head() && self.timing.is_open()
