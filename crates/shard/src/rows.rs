@@ -1,9 +1,8 @@
 //! The rows of one shard: where they lie, how they are found, and what an update does to them.
 //!
-//! `Rows` owns everything that knows rows by their slots on the shard's own behalf: the slab, the
-//! key lists, the rows that a scan does not show yet, and the active set of the KKT filter. When
-//! the rows are put in order, these move together, and `Rows::put_in_order` returns the moves for
-//! everything outside.
+//! `Rows` owns the parts that know rows by their slots: the slab, the key lists, the pending rows,
+//! which a scan does not show yet, and the active set of the KKT filter. When the rows are put in
+//! order, these move together. `Rows::put_in_order` returns the moves for other parts of the shard.
 
 pub(crate) mod active;
 mod index;
@@ -33,19 +32,20 @@ pub(crate) struct Rows<T: Number> {
     slab: Slab<T>,
     lists: KeyLists,
     pending: PendingRows,
-    /// Where the table filters by KKT conditions.
+    /// The active set, if the table filters by KKT conditions.
     active: Option<ActiveSet>,
-    /// Whether the positions of key lists are kept, because followers are told which rows changed.
+    /// Whether the positions of key lists are kept, because followers need positions of changed
+    /// rows.
     names_rows: bool,
 }
 
-/// What a shard knows of its rows beside their numbers, on the way to a replica or a checkpoint.
+/// The part of the shard metadata that [`Rows`] fills: everything but the numbers of the rows.
 pub(crate) struct SavedRows {
     /// Learning rates, by the first clock each holds for.
     pub rates: Vec<(Clock, f64)>,
     /// Examples that were counted.
     pub examples: u64,
-    /// The rows that no scan shows yet: all of them, and those that each clock makes.
+    /// Positions of pending rows: all of them, and those that each clock makes.
     pub pending: (Vec<u64>, Vec<(Clock, Vec<u64>)>),
 }
 
@@ -66,8 +66,8 @@ impl<T: Number> Rows<T> {
         })
     }
 
-    /// Whether [`FoundRows`](resolve::FoundRows) must name rows by position even where a list comes
-    /// as a signature. Lists that were kept without positions are forgotten.
+    /// Sets whether [`FoundRows`](resolve::FoundRows) must give positions even for a list that
+    /// comes as a signature. If so, lists that were kept without positions are forgotten.
     pub fn name_rows(&mut self, names: bool) {
         if names && !self.names_rows {
             self.lists.clear();
@@ -80,7 +80,7 @@ impl<T: Number> Rows<T> {
         self.slab.len()
     }
 
-    /// One more than the largest slot: what is kept by slot has so many places.
+    /// One more than the largest slot: the length of a list that is indexed by slot.
     pub fn slot_count(&self) -> usize {
         self.slab.slot_count()
     }
@@ -90,7 +90,7 @@ impl<T: Number> Rows<T> {
         self.slab.width()
     }
 
-    /// Whether every row of the range is there, in order.
+    /// Whether the table is dense: every row of the range exists, in order.
     pub fn is_dense(&self) -> bool {
         self.slab.is_dense()
     }
@@ -105,13 +105,12 @@ impl<T: Number> Rows<T> {
         self.slab.positions()
     }
 
-    /// The rows that exist between two positions, in order, at most `limit`, and where the next
-    /// ones start.
+    /// The rows that exist in `range`, in order, at most `limit`, and where the next page starts.
     pub fn scan(&self, range: PositionRange, limit: usize) -> (Vec<u64>, Resolved, Option<Position>) {
         self.slab.scan(range, limit)
     }
 
-    /// The rows that a scan shows, at most `limit`, and where the next ones start.
+    /// Like [`scan`](Self::scan), without pending rows: what a reader's scan shows.
     pub fn scan_shown(&self, range: PositionRange, limit: usize) -> (Vec<u64>, Resolved, Option<Position>) {
         let (mut found, mut resolved, next) = self.slab.scan(range, limit);
         if let Resolved::List(slots) = &mut resolved
@@ -126,13 +125,13 @@ impl<T: Number> Rows<T> {
         (found, resolved, next)
     }
 
-    /// Whether a scan shows the row at this position, if it exists.
+    /// Whether a reader's scan shows the row at this position, if it exists.
     pub fn shows(&self, position: u64) -> bool {
         !self.pending.contains(position)
     }
 
-    /// A contribution to a held clock has made these rows: no scan shows them before the clock is
-    /// applied.
+    /// A contribution to a held clock has made these rows: a reader's scan shows them once the
+    /// clock is applied.
     pub fn make_pending(&mut self, clock: Clock, positions: &[u64]) {
         self.pending.add(clock, positions);
     }
@@ -142,7 +141,7 @@ impl<T: Number> Rows<T> {
         self.pending.read(positions);
     }
 
-    /// A held clock is over: applied, so that its rows are there, or failed.
+    /// A held clock is applied, so that its rows are pending no more, or has failed.
     pub fn end_clock(&mut self, clock: Clock, applied: bool) {
         self.pending.finish(clock, applied);
     }
@@ -152,8 +151,8 @@ impl<T: Number> Rows<T> {
         self.slab.apply(clock, slots, gradients);
     }
 
-    /// Applies the combined contributions of a clock, and judges its rows where the table filters
-    /// by KKT conditions.
+    /// Applies the combined contributions of a clock. If the table filters by KKT conditions, also
+    /// decides which of the rows are active.
     pub fn apply_clock(&mut self, clock: Clock, slots: &[u32], gradients: Vec<T>) {
         if let Some(active) = &mut self.active {
             let mut before = vec![T::ZERO; gradients.len()];
@@ -168,18 +167,19 @@ impl<T: Number> Rows<T> {
         self.slab.keep_applied(as_slots(slots), gradients);
     }
 
-    /// Memory for what will be applied next: warm, if readers have let go of it.
+    /// Memory for the contributions that will be applied next: of earlier ones that no reader uses
+    /// any more, if there is some.
     pub fn take_spare(&mut self) -> Vec<T> {
         self.slab.take_spare()
     }
 
-    /// What a reader sees at this frontier.
+    /// Reads the values that a reader at this frontier sees.
     pub fn read(&self, frontier: Clock, slots: Slots<'_>, out: &mut [T]) {
         self.slab.read(frontier, slots, out);
     }
 
-    /// What a reader at this frontier sees of the rows at these positions and slots; where there is
-    /// no row, what it would see of a new one.
+    /// Reads the values that a reader at this frontier sees at these positions and slots. Where
+    /// there is no row, the values of a new row.
     pub fn read_all(&self, frontier: Clock, positions: &[u64], slots: &[u32], out: &mut [T]) {
         self.slab.read(frontier, Slots::List(slots), out);
         if !self.reads_create() || !slots.contains(&ABSENT) {
@@ -193,12 +193,14 @@ impl<T: Number> Rows<T> {
         }
     }
 
-    /// What a reader sees of these rows, lent, if the shard holds it as it was set.
+    /// The values of these rows without a copy, if the shard still holds them as they were
+    /// assigned.
     pub fn lend(&self, resolved: &Resolved) -> Option<Payload> {
         self.slab.lend(resolved)
     }
 
-    /// Which of these rows are active: all of them, in a table whose shards do not judge.
+    /// A bit for each of these rows, set if it is active. All are set in a table without a KKT
+    /// filter.
     pub fn active_bits(&self, slots: &[u32]) -> Bits {
         let mut bits = Bits::none(slots.len());
         let is_active = |slot: u32| self.active.as_ref().is_none_or(|active| active.contains(slot));
@@ -221,15 +223,17 @@ impl<T: Number> Rows<T> {
         self.slab.tune(at, setting);
     }
 
-    /// Forgets settings that no update can use again: all but the last that holds at `frontier`.
+    /// Forgets settings that no update can use any more: those before the one that holds at
+    /// `frontier`.
     pub fn forget_settings(&mut self, frontier: Clock) {
         self.slab.forget_settings(frontier);
     }
 
-    /// Removes the rows at rising positions of a sparse table, with their state, and passes over
-    /// those that have none. Returns the freed slots, in the order of their positions: whatever
-    /// knows rows by their slots must be told in the same step, for a row that is made later reuses
-    /// them. It starts with its initial values.
+    /// Removes the rows at rising positions of a sparse table, with their state. Skips positions
+    /// without a row. Returns the freed slots, in the order of their positions.
+    ///
+    /// Later rows reuse these slots, with initial values. So the caller must tell all parts that
+    /// know rows by their slots in the same step.
     pub fn remove(&mut self, positions: &[u64]) -> Vec<u32> {
         debug_assert!(!self.is_dense(), "every row of a dense table exists");
         debug_assert!(positions.is_sorted_by(|one, next| one < next), "positions rise");
@@ -245,10 +249,9 @@ impl<T: Number> Rows<T> {
     /// Gives the rows at these slots and positions their initial values and zero state, as if each
     /// had been removed and made again. They keep their slots.
     ///
-    /// Takes the place of [`remove`](Self::remove) for rows that a held sum of an open clock names
+    /// Used in place of [`remove`](Self::remove) for rows that a held sum of an open clock names
     /// ([`Clocks::holds_any`](crate::intake::clocks::Clocks::holds_any)): a later contribution has
-    /// made them anew. To a scan they are rows that only held contributions have made, so they are
-    /// to be [made pending](Self::make_pending) for those clocks.
+    /// made them anew. The caller must [make them pending](Self::make_pending) for those clocks.
     pub fn reset(&mut self, slots: &[u32], positions: &[u64]) {
         debug_assert!(!self.is_dense() && slots.len() == positions.len(), "a position for each slot");
         self.slab.reset(slots, positions);
@@ -256,9 +259,9 @@ impl<T: Number> Rows<T> {
         self.active.iter_mut().for_each(|active| active.remove(slots));
     }
 
-    /// Puts the rows in order and gives memory of removed rows back, if it is time. Returns the new
-    /// slot of each old one, `ABSENT` for a free one: whatever knows rows by their slots must be
-    /// told in the same step.
+    /// Puts the rows in position order and frees the memory of removed rows, if it is time. Returns
+    /// the new slot of each old one, `ABSENT` for a free one. The caller must tell all parts that
+    /// know rows by their slots in the same step.
     pub fn put_in_order(&mut self) -> Option<Vec<u32>> {
         let moves = self.slab.put_in_order()?;
         self.lists.renumber(&moves);
@@ -266,19 +269,19 @@ impl<T: Number> Rows<T> {
         Some(moves)
     }
 
-    /// Everything but the numbers.
+    /// Saves everything but the numbers of the rows.
     pub fn save(&self) -> SavedRows {
         let rates = self.slab.rates().iter().map(|(clock, rate)| (*clock, *rate)).collect();
         SavedRows { rates, examples: self.slab.examples(), pending: self.pending.parts() }
     }
 
-    /// Is as it was saved, but for the numbers.
+    /// Loads what was saved. The numbers of the rows stay as they are.
     pub fn load(&mut self, spec: &TableSpec, saved: SavedRows) {
         self.slab.restore(saved.examples, saved.rates.into_iter().collect::<BTreeMap<_, _>>());
         self.pending = PendingRows::from_parts(spec, saved.pending);
     }
 
-    /// Forgets which clocks were to make rows: those clocks are lost.
+    /// Forgets which rows each open clock makes, because those clocks are lost.
     pub fn lose_open_clocks(&mut self, spec: &TableSpec) {
         let (pending, _) = self.pending.parts();
         self.pending = PendingRows::from_parts(spec, (pending, Vec::new()));

@@ -1,24 +1,25 @@
-//! The KKT filter for ℓ1 problems (Li et al., OSDI'14): which rows the next steps could move, so
-//! that workers leave out the others.
+//! The KKT filter for ℓ1 problems (Li et al., OSDI'14): which rows are active, because the next
+//! steps could move them. Workers leave out the others.
 //!
-//! A weight is where it belongs if g = −λ sign(w), or if w = 0 and |g| ≤ λ. One that is zero, with
-//! room to spare,
+//! A weight w with gradient g satisfies the optimality (KKT) condition if g = −λ sign(w), or if
+//! w = 0 and |g| ≤ λ. A weight that satisfies it with a margin θ,
 //!
 //!   w = 0 and |g| ≤ λ − θ,
 //!
-//! will in all likelihood stay there: it is inactive. g is the gradient of all workers together,
-//! which only a shard knows; so the shard decides, when it applies a clock, for the rows of that
-//! clock. θ is a share of the largest violation of the last pass: it shrinks as the weights come
-//! near the optimum. A row that nobody pushes keeps its standing, so now and then workers push all
-//! of them.
+//! will very likely stay zero: it is inactive. g is the sum of all workers' gradients, which only a
+//! shard knows. So when the shard applies a clock, it decides for the rows of that clock.
+//!
+//! θ is a share of the largest violation of the last pass: it shrinks as the weights come near the
+//! optimum. A row that no worker pushes stays as it is, active or inactive. So now and then workers
+//! push all rows.
 
 use crate::rows::slot_set::SlotSet;
 use types::{TableSpec, UpdaterSpec};
 use update::{ABSENT, Number};
 
-/// θ is the largest violation over this. The largest is that of the weight furthest from where it
-/// belongs, and most gradients have less way to go: with all of it nothing would be left out until
-/// the very end.
+/// θ is the largest violation divided by this. The largest violation is that of the worst weight,
+/// and most weights are nearer the optimum. As θ itself, it would leave no row out until the very
+/// end.
 const MARGIN_SHARE: f64 = 10.0;
 
 /// Which rows of a proximal table are active.
@@ -27,15 +28,15 @@ pub(crate) struct ActiveSet {
     /// λ
     l1: f64,
     inactive: SlotSet,
-    /// θ: infinite until a pass has ended.
+    /// θ. Infinite until a pass has ended.
     margin: f64,
-    /// The rows of this pass so far: it ends when one of them comes again.
+    /// The rows of this pass so far. The pass ends when one of them is stepped again.
     pass: SlotSet,
     /// The largest violation in this pass so far.
     worst: f64,
 }
 
-/// How far a weight is from satisfying the optimality condition, given the gradient it meets.
+/// How far a weight is from satisfying the optimality condition, given its gradient.
 pub fn violation(weight: f64, gradient: f64, l1: f64) -> f64 {
     if weight > 0.0 {
         (gradient + l1).abs()
@@ -46,21 +47,26 @@ pub fn violation(weight: f64, gradient: f64, l1: f64) -> f64 {
     }
 }
 
-/// Whether a step could move a weight before long.
+/// Whether one of the next steps could move a weight.
 pub fn is_active(weight: f64, gradient: f64, l1: f64, margin: f64) -> bool {
     weight != 0.0 || gradient.abs() > l1 - margin
 }
 
 impl ActiveSet {
-    /// All rows are active at first. None where the table does not ask for it.
+    /// An active set of all rows. `None` if the table does not filter by KKT conditions.
     pub fn of(spec: &TableSpec) -> Option<Self> {
         let UpdaterSpec::Proximal { l1, .. } = spec.updater else { return None };
-        let (inactive, pass) = (SlotSet::default(), SlotSet::default());
-        spec.codecs.filters_by_kkt().then_some(Self { l1, inactive, margin: f64::INFINITY, pass, worst: 0.0 })
+        spec.codecs.filters_by_kkt().then(|| Self {
+            l1,
+            inactive: SlotSet::default(),
+            margin: f64::INFINITY,
+            pass: SlotSet::default(),
+            worst: 0.0,
+        })
     }
 
-    /// The rows at `slots` met these gradients, which stepped them from `before` to `after`. Of
-    /// each row the first half matters.
+    /// These gradients stepped the rows at `slots` from `before` to `after`: decides which of them
+    /// are active. Only the first half of each row counts.
     pub fn stepped<T: Number>(&mut self, width: usize, slots: &[u32], before: &[T], gradients: &[T], after: &[T]) {
         if slots.iter().any(|slot| self.pass.contains(*slot)) {
             self.pass.clear();
@@ -83,13 +89,12 @@ impl ActiveSet {
         }
     }
 
-    /// Whether a row is active. One that is not there is.
+    /// Whether a row is active. A missing row (`ABSENT`) is.
     pub fn contains(&self, slot: u32) -> bool {
         slot == ABSENT || !self.inactive.contains(slot)
     }
 
-    /// These rows are gone, or as they were made: a row that takes the place of one starts as all
-    /// rows do.
+    /// Rows at these slots were removed or reset: a row that reuses a slot starts active.
     pub fn remove(&mut self, slots: &[u32]) {
         for slot in slots {
             self.inactive.remove(*slot);
@@ -97,7 +102,7 @@ impl ActiveSet {
         }
     }
 
-    /// All rows have been put in order.
+    /// The rows have moved: `moves` gives the new slot of each old one.
     pub fn renumber(&mut self, moves: &[u32]) {
         self.inactive.renumber(moves);
         self.pass.renumber(moves);
@@ -110,7 +115,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_rule_by_cases() {
+    fn violation_and_activity_by_cases() {
         // (weight, gradient, violation and whether it is active with λ = 1 and θ = 0.25)
         let cases = [
             (0.0, 0.0, 0.0, false),
@@ -147,23 +152,23 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_left_out_before_a_pass_has_ended_and_then_what_has_room_to_spare() {
+    fn active_set_leaves_out_rows_with_a_margin_once_a_pass_has_ended() {
         let mut set = set();
-        assert_eq!(clock(&mut set, 0, &[[0.0, 0.0], [0.0, 6.0]]), [true, true], "nothing is known of violations");
+        assert_eq!(clock(&mut set, 0, &[[0.0, 0.0], [0.0, 6.0]]), [true, true], "no pass has ended");
         assert_eq!(clock(&mut set, 2, &[[0.0, 0.1], [0.0, 0.6]]), [true, true], "the pass goes on");
         // Row 0 comes again: θ is a tenth of 5.
         assert_eq!(clock(&mut set, 0, &[[0.0, 0.5], [0.0, 2.0]]), [false, true]);
         assert_eq!(clock(&mut set, 2, &[[0.0, 0.1], [0.0, 0.6]]), [false, true]);
-        // Only what is active is pushed; θ is 0.1 from here on, and what was left out stays so.
+        // Only active rows are pushed. θ is 0.1 from here on, and inactive rows stay inactive.
         assert_eq!(clock(&mut set, 1, &[[0.0, 0.8]]), [false]);
         assert_eq!(clock(&mut set, 3, &[[0.3, -1.0]]), [true]);
         assert!(!set.contains(0) && !set.contains(2));
-        // All are pushed: what violates comes back.
+        // All rows are pushed: a row that violates the condition is active again.
         assert_eq!(clock(&mut set, 0, &[[0.0, 1.2], [0.0, 0.8], [0.0, 0.1]]), [true, false, false]);
     }
 
     #[test]
-    fn a_wide_row_is_active_if_any_of_its_coordinates_is() {
+    fn active_set_keeps_a_wide_row_if_any_coordinate_is_active() {
         let mut set = set();
         for _ in 0..2 {
             let weights = [[0.0f32; 4], [0.0, 0.7, 0.0, 0.0], [0.0; 4]].concat();
@@ -175,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn slots_that_move_take_their_standing_along() {
+    fn active_set_follows_slots_that_move() {
         let mut set = set();
         for _ in 0..2 {
             clock(&mut set, 0, &[[0.0, 0.0], [0.0, 1.5], [0.0, 0.1]]);
@@ -190,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn active_set_takes_a_reused_slot_for_a_new_row() {
+    fn active_set_treats_a_reused_slot_as_a_new_row() {
         let mut set = set();
         for _ in 0..2 {
             clock(&mut set, 0, &[[0.0, 0.0], [0.0, 1.5]]);
@@ -206,7 +211,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_violates_or_is_not_zero_is_never_left_out(
+        fn active_set_never_leaves_out_a_violation_or_a_nonzero_weight(
             passes in prop::collection::vec(prop::collection::vec((-1i8..=1, -3.0f32..3.0), 1..20), 1..6),
         ) {
             let mut set = set();

@@ -1,4 +1,5 @@
-//! Where a position's row lies: one of three ways, by the table's shape and order.
+//! The index of a shard: the slot of each position. There are three kinds, by the table's shape and
+//! placement: dense, `spread` and `ordered`.
 
 use super::spread::SpreadIndex;
 use std::collections::BTreeMap;
@@ -6,17 +7,17 @@ use std::ops::RangeInclusive;
 use types::{Placement, PositionRange, TableShape};
 use update::ABSENT;
 
-/// Positions to slots.
+/// A map from positions to slots.
 #[derive(Debug)]
 pub enum Index {
-    /// Slot i is the range's i-th position; every row exists.
+    /// Dense table: slot i is the range's i-th position, and every row exists.
     Dense {
         /// The range's first position.
         first: u64,
     },
-    /// Any position, walked in order by a sorted batch.
+    /// Sparse `spread` table: a sorted batch walks the index in order.
     Spread(SpreadIndex),
-    /// Any position, and ranges of them.
+    /// Sparse `ordered` table: a B-tree, which finds ranges of positions too.
     Ordered(BTreeMap<u64, u32>),
 }
 
@@ -51,7 +52,7 @@ impl Index {
         }
     }
 
-    /// Adds positions that are not there, rising, with their slots.
+    /// Adds new positions, rising, with their slots.
     pub fn insert(&mut self, new: &[(u64, u32)]) {
         match self {
             Self::Dense { .. } => {}
@@ -60,26 +61,26 @@ impl Index {
         }
     }
 
-    /// Removes positions (rising), and passes over those that are not there. Returns the slots of
-    /// the others, in the order of their positions.
+    /// Removes positions (rising). Skips unknown ones. Returns the slots of the others, in the
+    /// order of their positions.
     pub fn remove(&mut self, positions: &[u64]) -> Vec<u32> {
         match self {
-            // Every row of a dense table exists.
+            // Rows of a dense table cannot be removed.
             Self::Dense { .. } => Vec::new(),
             Self::Spread(index) => index.remove(positions),
-            // Front to back, so a position's node has mostly been visited for the one before it.
+            // Front to back, so a position's node was mostly visited for the position before it.
             Self::Ordered(index) => positions.iter().filter_map(|position| index.remove(position)).collect(),
         }
     }
 
-    /// Whether a batch walks the index, so that rows in position order are found faster.
+    /// Whether a sorted batch walks the index, so that rows in position order are read faster.
     pub fn is_walked(&self) -> bool {
         matches!(self, Self::Spread(_))
     }
 
-    /// Numbers the slots, which are below `slots`, anew in position order. Returns the new slot of
-    /// each old one, `ABSENT` where there was no row, and the highest position, 0 where there is
-    /// none. Nothing for a dense table, whose slots are positions.
+    /// Renumbers the slots, which are below `slots`, in position order. Returns the new slot of
+    /// each old one, `ABSENT` for a slot without a row, and the highest position, 0 if there is
+    /// none. `None` for a dense table, whose slots are positions.
     pub fn renumber(&mut self, slots: usize) -> Option<(Vec<u32>, u64)> {
         match self {
             Self::Dense { .. } => None,
@@ -95,7 +96,8 @@ impl Index {
         }
     }
 
-    /// What a sparse table has between two positions, rising: the first `limit` of them.
+    /// The first `limit` positions of a sparse table in this range, rising, and their slots.
+    /// Nothing for a dense table.
     pub fn entries(&self, positions: RangeInclusive<u64>, limit: usize) -> (Vec<u64>, Vec<u32>) {
         match self {
             Self::Dense { .. } => (Vec::new(), Vec::new()),

@@ -1,9 +1,9 @@
-//! What a row holds before its first update: a function of seed, key and column alone, so that any
-//! server makes the same row.
+//! Initial values of rows: a function of seed, key and column alone, so that every server makes the
+//! same row.
 
 use types::{Initial, Key};
 
-/// One draw, uniform over u64: SplitMix64's finaliser over seed, key and column.
+/// One uniform draw over u64: SplitMix64's finaliser over seed, key and column.
 fn draw(seed: u64, key: Key, column: u64) -> u64 {
     let mut x = seed ^ key.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ column.wrapping_mul(0xBF58_476D_1CE4_E5B9);
     x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -11,18 +11,18 @@ fn draw(seed: u64, key: Key, column: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// In the open interval (0, 1).
+/// Turns random bits into a number in the open interval (0, 1).
 fn unit(bits: u64) -> f64 {
     ((bits >> 12) as f64 + 0.5) / (1u64 << 52) as f64
 }
 
-/// The number at `column` of the row of `key`.
+/// The initial number at `column` of the row of `key`.
 pub fn initial(rule: Initial, key: Key, column: usize) -> f64 {
     match rule {
         Initial::Zero => 0.0,
         Initial::Uniform { seed, scale } => scale * (2.0 * unit(draw(seed, key, column as u64)) - 1.0),
         Initial::Normal { seed, scale } => {
-            // Box and Muller's transform of two independent draws.
+            // Box-Muller transform of two independent draws.
             let radius = (-2.0 * unit(draw(seed, key, 2 * column as u64)).ln()).sqrt();
             let angle = std::f64::consts::TAU * unit(draw(seed, key, 2 * column as u64 + 1));
             scale * radius * angle.cos()
@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn draws_have_the_mean_and_spread_they_promise() {
+    fn initial_values_have_the_promised_mean_and_deviation() {
         for (rule, deviation) in [
             (Initial::Uniform { seed: 7, scale: 0.5 }, 0.5 / 3f64.sqrt()),
             (Initial::Normal { seed: 7, scale: 0.5 }, 0.5),
@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn another_seed_key_or_column_gives_another_number() {
+    fn initial_values_differ_by_seed_key_and_column() {
         let rule = |seed| Initial::Uniform { seed, scale: 1.0 };
         let one = initial(rule(1), Key(1), 1);
         for other in [initial(rule(2), Key(1), 1), initial(rule(1), Key(2), 1), initial(rule(1), Key(1), 2)] {

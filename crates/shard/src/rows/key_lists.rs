@@ -1,34 +1,37 @@
-//! Key lists that a shard has seen: a repeated list comes as a signature, and its slots are looked
-//! up only once.
+//! A cache of key lists that a shard has seen: a worker sends a repeated list as a signature, and
+//! the shard has its slots ready.
 
 use crate::rows::Resolved;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use wire::{Payload, Signature};
 
-/// What a shard remembers of lists, in bytes.
+/// Default bound on the memory for the key lists of one shard, in bytes.
 pub const LIST_BYTES: usize = 256 << 20;
 
-/// One shard's piece of a list: signature of the whole, start and length of the piece.
+/// One shard's part of a list: the signature of the whole list, and the start and length of the
+/// part.
 pub(crate) type ListName = (Signature, u64, u32);
 
-/// A list and where its rows lie.
+/// A list and the slots of its rows.
 #[derive(Clone)]
 pub(crate) struct KnownList {
-    /// u64 each, sorted, unique, within the shard's range: checked when it was first seen. Kept
-    /// only where they are needed again: some key has no row yet, or changed rows must be named.
+    /// Positions as u64: sorted, unique, within the shard's range, as was checked when the list
+    /// first came. Kept only if they are needed again: some key has no row yet, or followers need
+    /// the positions of changed rows.
     pub positions: Option<Payload>,
     /// The slots as last looked up.
     pub resolved: Arc<Resolved>,
-    /// How many rows the shard had then, if some of the keys had none; new rows may be theirs.
+    /// If some keys had no row at the last lookup: how many rows the shard had then. When it has
+    /// more, some of these keys may have rows.
     pub incomplete_at: Option<usize>,
 }
 
 /// A list that is remembered.
 pub(crate) enum Remembered {
-    /// Its slots hold.
+    /// Its slots are valid.
     Current(KnownList),
-    /// Rows have been removed since it was looked up, so some of its slots may be other rows' now.
+    /// Rows have been removed since the last lookup, so other rows may have some of its slots now.
     Outdated {
         /// As in [`KnownList`].
         positions: Payload,
@@ -37,46 +40,54 @@ pub(crate) enum Remembered {
 
 struct Entry {
     known: KnownList,
+    /// Its key in the `by_use` of its shelf.
     used: u64,
-    /// It came back after it had been forgotten once.
+    /// Whether it came back after it was forgotten once.
     returned: bool,
-    /// The generation of the rows in which it was last looked up.
+    /// The generation of the rows at the last lookup.
     generation: u64,
 }
 
-/// The lists. One that is new is held for a while, long enough for the push that follows a pull. If
-/// it comes back after that, it is kept, until others have been used more recently: a stream of
-/// lists that are never seen again takes little memory, and costs no list its place that is.
+/// Key lists by name, in a cache with two shelves (segmented LRU).
 ///
-/// A removal of rows begins a new generation. The slots of a list that was looked up in an earlier
-/// one are never handed out: a list that is kept with its positions is looked up again from them
-/// when it is next used, and one without is forgotten, so that the worker is asked for its keys.
+/// A new list is held for a while, long enough for the push that follows a pull. A list that comes
+/// back after it was forgotten goes to the shelf of returned lists, which forgets the least
+/// recently used one. So lists that are used only once take little memory and evict no returned
+/// list.
+///
+/// A removal of rows begins a new generation. Slots of an earlier generation are never handed out.
+/// A list that is kept with its positions is looked up again when it is next used. A list without
+/// positions is forgotten, and the shard asks the worker for its keys.
 pub(crate) struct KeyLists {
     entries: BTreeMap<ListName, Entry>,
     new: Shelf,
     returned: Shelf,
     forgotten: Forgotten,
+    /// Counts uses of lists, to order them.
     uses: u64,
+    /// Counts removals of rows.
     generation: u64,
 }
 
 /// Some of the lists, in the order in which they are to be forgotten.
 struct Shelf {
     by_use: BTreeMap<u64, ListName>,
+    /// Memory that these lists take.
     bytes: usize,
+    /// Bound on `bytes`.
     limit: usize,
 }
 
-/// The names of lists that were new and are gone.
+/// Names of lists that were forgotten and go to the shelf of returned lists when they come back.
 #[derive(Default)]
 struct Forgotten {
     names: BTreeSet<ListName>,
     by_age: VecDeque<ListName>,
 }
 
-/// Names that are remembered of lists that are not.
+/// How many names of forgotten lists are remembered.
 const FORGOTTEN_NAMES: usize = 1 << 15;
-/// What part of the memory new lists have.
+/// New lists have this fraction (one in so many) of the memory.
 const NEW_SHARE: usize = 8;
 
 impl Shelf {
@@ -84,7 +95,7 @@ impl Shelf {
         Self { by_use: BTreeMap::new(), bytes: 0, limit }
     }
 
-    /// The list to be forgotten next, if there are too many.
+    /// The list to forget next, if the lists take too much memory.
     fn surplus(&self) -> Option<ListName> {
         let oldest = self.by_use.first_key_value().map(|(_, name)| *name);
         oldest.filter(|_| self.bytes > self.limit)
@@ -105,12 +116,12 @@ impl Forgotten {
 }
 
 impl KeyLists {
-    /// Forgets all of them.
+    /// Forgets all lists.
     pub fn clear(&mut self) {
         *self = Self::new(self.new.limit + self.returned.limit);
     }
 
-    /// Remembers up to `limit` bytes.
+    /// A cache of at most `limit` bytes.
     pub fn new(limit: usize) -> Self {
         let new = limit / NEW_SHARE;
         Self {
@@ -127,7 +138,7 @@ impl KeyLists {
         if returned { &mut self.returned } else { &mut self.new }
     }
 
-    /// The list of that name, if it is remembered.
+    /// The list of that name, if it is remembered. Counts as a use of it.
     pub fn get(&mut self, name: ListName) -> Option<Remembered> {
         let entry = self.entries.get_mut(&name)?;
         if entry.returned {
@@ -151,15 +162,15 @@ impl KeyLists {
         self.generation += 1;
     }
 
-    /// Forgets a list whose slots are outdated. One that had come back keeps its shelf for the time
-    /// when the worker spells it out.
+    /// Forgets a list whose slots are outdated. A returned list goes to its shelf again when the
+    /// worker sends its keys.
     fn forget_outdated(&mut self, name: ListName) {
         if self.forget(name).is_some_and(|entry| entry.returned) {
             self.forgotten.put(name);
         }
     }
 
-    /// Remembers a list, or what is newly known of it.
+    /// Remembers a list, or replaces what was known of it.
     pub fn put(&mut self, name: ListName, known: KnownList) {
         let (used, returned) = match self.forget(name) {
             Some(before) => (before.used, before.returned),
@@ -181,7 +192,7 @@ impl KeyLists {
         }
     }
 
-    /// All rows have been put in order: what was looked up lies elsewhere now.
+    /// The rows have moved: `moves` gives the new slot of each old one.
     pub fn renumber(&mut self, moves: &[u32]) {
         for entry in self.entries.values_mut().filter(|entry| entry.generation == self.generation) {
             entry.known.resolved = Arc::new(entry.known.resolved.moved(moves));
@@ -197,6 +208,7 @@ impl KeyLists {
     }
 }
 
+/// Memory that a list takes, in bytes.
 fn cost(known: &KnownList) -> usize {
     let slots = match &*known.resolved {
         Resolved::Run { .. } => 0,
@@ -221,7 +233,7 @@ mod tests {
         (Signature(n), 0, 100)
     }
 
-    /// Room for two new lists and fourteen that came back.
+    /// A cache with room for two new lists and fourteen returned ones.
     fn lists() -> KeyLists {
         KeyLists::new(16 * cost(&known()))
     }
@@ -231,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn new_lists_are_forgotten_in_the_order_in_which_they_came() {
+    fn key_lists_forget_new_lists_oldest_first() {
         let mut lists = lists();
         (1..=2).for_each(|n| lists.put(name(n), known()));
         assert_eq!(held(&mut lists, 1..=2), [1, 2]);
@@ -242,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_that_come_back_are_kept_whatever_else_passes_by() {
+    fn key_lists_keep_returned_lists_while_others_pass_by() {
         let mut lists = lists();
         for _ in 0..2 {
             (1..=14).for_each(|n| lists.put(name(n), known()));
@@ -251,7 +263,7 @@ mod tests {
         assert_eq!(
             held(&mut lists, 1..200),
             (1..=12).chain([198, 199]).collect::<Vec<_>>(),
-            "13 and 14 were new twice"
+            "13 and 14 were never forgotten, so they did not return"
         );
         (13..=14).for_each(|n| lists.put(name(n), known()));
         assert!(lists.get(name(1)).is_some());
@@ -264,27 +276,27 @@ mod tests {
     }
 
     #[test]
-    fn lists_never_hand_out_slots_from_before_a_removal() {
+    fn key_lists_never_hand_out_slots_from_before_a_removal() {
         let mut lists = lists();
         let without_positions = KnownList { positions: None, ..known() };
         lists.put(name(1), known());
         lists.put(name(2), without_positions.clone());
         lists.rows_removed();
         assert!(matches!(lists.get(name(1)), Some(Remembered::Outdated { positions }) if positions.len() == 800));
-        assert!(lists.get(name(2)).is_none(), "nothing is left to look it up by");
-        // Slots that are out of date are not among those that move.
+        assert!(lists.get(name(2)).is_none(), "without positions it cannot be looked up");
+        // Outdated slots are not moved.
         lists.renumber(&[]);
         lists.put(name(1), known());
         lists.put(name(2), without_positions);
         lists.renumber(&[7]);
         for n in [1, 2] {
-            let Some(Remembered::Current(known)) = lists.get(name(n)) else { panic!("looked up since") };
+            let Some(Remembered::Current(known)) = lists.get(name(n)) else { panic!("it was put again") };
             assert_eq!(*known.resolved, Resolved::List(vec![7; 100]));
         }
     }
 
     #[test]
-    fn lists_that_had_come_back_keep_their_place_across_a_removal() {
+    fn key_lists_keep_the_shelf_of_returned_lists_across_a_removal() {
         let mut lists = lists();
         let without_positions = || KnownList { positions: None, ..known() };
         for _ in 0..2 {
@@ -300,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_forgotten_lists_are_bounded() {
+    fn key_lists_bound_the_names_of_forgotten_lists() {
         let mut lists = lists();
         (0..2 * FORGOTTEN_NAMES as u128).for_each(|n| lists.put(name(n), known()));
         assert_eq!(lists.forgotten.names.len(), FORGOTTEN_NAMES);

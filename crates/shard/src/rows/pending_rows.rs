@@ -1,53 +1,52 @@
-//! Rows that so far only held contributions have made: they have a place, and no scan shows them
-//! before their clock is applied.
+//! Pending rows: rows that only held contributions have made so far. They have a slot, but a
+//! reader's scan does not show them before their clock is applied.
 //!
-//! Only an ordered table that combines by clock has any. They are known by position, and cost other
-//! tables nothing.
+//! Only an `ordered` table that combines by `clock` has any. Other tables pay nothing for them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use types::{Clock, Combine, Placement, TableShape, TableSpec};
 
-/// The rows of a shard that are not there yet for a scan.
+/// The pending rows of a shard, by position.
 #[derive(Debug)]
 pub(crate) struct PendingRows {
-    /// Whether there can be any.
+    /// Whether the table can have any.
     kept: bool,
     positions: BTreeSet<u64>,
-    /// Those that each held clock makes.
+    /// Positions that each held clock makes or touches.
     by_clock: BTreeMap<Clock, BTreeSet<u64>>,
 }
 
 impl PendingRows {
-    /// None yet, in a table of this kind.
+    /// No pending rows yet.
     pub fn new(spec: &TableSpec) -> Self {
         let scanned = matches!(spec.shape, TableShape::Sparse { placement: Placement::Ordered, .. });
         let kept = scanned && matches!(spec.combine, Combine::Clock(_));
         Self { kept, positions: BTreeSet::new(), by_clock: BTreeMap::new() }
     }
 
-    /// As data.
+    /// The positions of all pending rows, and those that each held clock makes.
     pub fn parts(&self) -> (Vec<u64>, Vec<(Clock, Vec<u64>)>) {
         let by_clock = self.by_clock.iter().map(|(clock, positions)| (*clock, positions.iter().copied().collect()));
         (self.positions.iter().copied().collect(), by_clock.collect())
     }
 
-    /// And back.
+    /// The pending rows that [`parts`](Self::parts) gave.
     pub fn from_parts(spec: &TableSpec, (positions, by_clock): (Vec<u64>, Vec<(Clock, Vec<u64>)>)) -> Self {
         let by_clock = by_clock.into_iter().map(|(clock, positions)| (clock, positions.into_iter().collect()));
         Self { positions: positions.into_iter().collect(), by_clock: by_clock.collect(), ..Self::new(spec) }
     }
 
-    /// Whether there can be any in this table.
+    /// Whether the table can have pending rows.
     pub fn are_kept(&self) -> bool {
         self.kept
     }
 
-    /// Whether a row is one of them.
+    /// Whether the row at this position is pending.
     pub fn contains(&self, position: u64) -> bool {
         self.positions.contains(&position)
     }
 
-    /// A contribution to `clock`, which is held, has made rows, or touched some of these.
+    /// A contribution to `clock`, which is held, has made these rows or touched these pending rows.
     pub fn add(&mut self, clock: Clock, positions: &[u64]) {
         if self.kept && !positions.is_empty() {
             self.positions.extend(positions);
@@ -55,7 +54,7 @@ impl PendingRows {
         }
     }
 
-    /// A read has made these rows, with their initial values.
+    /// A read has made these rows, with their initial values: they are pending no more.
     pub fn read(&mut self, positions: impl Iterator<Item = u64>) {
         if self.positions.is_empty() {
             return;
@@ -65,7 +64,7 @@ impl PendingRows {
         }
     }
 
-    /// These rows are gone.
+    /// These rows were removed or reset.
     pub fn remove(&mut self, positions: &[u64]) {
         if self.positions.is_empty() && self.by_clock.is_empty() {
             return;
@@ -79,8 +78,8 @@ impl PendingRows {
         self.by_clock.retain(|_, made| !made.is_empty());
     }
 
-    /// A clock is applied: its rows are there. Or it has failed: then they are not, until a later
-    /// clock makes them.
+    /// A clock is applied, and its rows are pending no more; or it has failed, and they stay
+    /// pending until another clock that touches them is applied.
     pub fn finish(&mut self, clock: Clock, applied: bool) {
         for position in self.by_clock.remove(&clock).into_iter().flatten().filter(|_| applied) {
             self.positions.remove(&position);
@@ -94,7 +93,7 @@ mod tests {
     use types::Reduce;
 
     #[test]
-    fn a_row_is_there_once_a_clock_that_made_it_is_applied() {
+    fn pending_rows_end_when_a_clock_that_made_them_is_applied() {
         let spec = TableSpec::sparse("t", 1).ordered().combine(Combine::Clock(Reduce::Sum));
         let mut pending_rows = PendingRows::new(&spec);
         pending_rows.add(Clock(0), &[1, 2]);
@@ -108,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn pending_rows_forget_removed_ones() {
+    fn pending_rows_forget_removed_rows() {
         let spec = TableSpec::sparse("t", 1).ordered().combine(Combine::Clock(Reduce::Sum));
         let mut pending_rows = PendingRows::new(&spec);
         pending_rows.add(Clock(0), &[1, 2]);
@@ -121,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn other_tables_keep_none() {
+    fn pending_rows_are_kept_only_for_ordered_clock_tables() {
         let clock = Combine::Clock(Reduce::Sum);
         let cases = [
             (TableSpec::sparse("t", 1).ordered().combine(clock), true),

@@ -1,4 +1,4 @@
-//! From a part's keys to slots: spelt out, by signature, or as a run.
+//! Finds the slots of a part's keys, which come as a list, as a signature, or as a run.
 
 use crate::rows::key_lists::{KnownList, ListName, Remembered};
 use crate::rows::{Resolved, Rows};
@@ -9,9 +9,10 @@ use wire::{KeyPart, Payload, Refusal};
 
 /// Why a part is not applied now.
 pub(crate) enum NotApplied {
-    /// It never will be.
+    /// It is refused for good.
     Refuse(Refusal),
-    /// It will be once its keys are spelt out. Leaves no trace in the stream.
+    /// The shard does not know the list of this signature: the worker must resend the part with its
+    /// keys in full. The part does not count as finished in its stream.
     UnknownKeys(u128),
 }
 
@@ -21,19 +22,19 @@ impl From<Refusal> for NotApplied {
     }
 }
 
-/// Where the rows of some keys lie.
+/// The rows of some keys.
 #[derive(Clone)]
 pub(crate) struct FoundRows {
     /// The slot of each key.
     pub slots: Arc<Resolved>,
-    /// The positions of a list, where they are known: not for a run, nor for a list of which only
-    /// the slots are remembered.
+    /// The positions of a list. `None` for a run, and for a list of which only the slots are
+    /// remembered.
     pub positions: Option<Payload>,
 }
 
 impl FoundRows {
-    /// Positions and slots of the rows of `keys`, `ABSENT` where there is no row. Empty for a list
-    /// whose positions are not known.
+    /// Positions and slots of the rows of `keys`, `ABSENT` where there is no row. Empty if the
+    /// positions are not known.
     pub fn rows(&self, keys: &KeyPart) -> impl Iterator<Item = (u64, u32)> + Clone + '_ {
         let (first, count, list) = match (keys, self.positions.as_ref().and_then(Payload::numbers::<u64>)) {
             (KeyPart::Run { first, count }, _) => (first.0, *count, &[][..]),
@@ -49,8 +50,7 @@ impl FoundRows {
 }
 
 impl<T: Number> Rows<T> {
-    /// Finds the rows of a part's keys, and with `create` makes those that are absent. Lists are
-    /// remembered.
+    /// Finds the rows of a part's keys. With `create`, makes absent rows. Remembers lists.
     pub(crate) fn resolve(&mut self, keys: &KeyPart, create: bool) -> Result<FoundRows, NotApplied> {
         let (name, positions, known) = match keys {
             KeyPart::Run { first, count } => {
@@ -58,7 +58,7 @@ impl<T: Number> Rows<T> {
                 return Ok(FoundRows { slots, positions: None });
             }
             KeyPart::Scan { .. } => return Err(Refusal::NotOrdered.into()),
-            // Undone before it comes here.
+            // Packed keys are decoded before.
             KeyPart::Packed { .. } => return Err(Refusal::Undecodable.into()),
             KeyPart::Chosen { signature, start, count, .. } => {
                 let known = self.known((*signature, *start, *count)).ok_or(NotApplied::UnknownKeys(signature.0))?;
@@ -68,15 +68,15 @@ impl<T: Number> Rows<T> {
                 let name = (*signature, *start, *count);
                 let known = self.known(name).ok_or(NotApplied::UnknownKeys(signature.0))?;
                 match &known.positions {
-                    // Complete: its slots are all there is to know.
+                    // Every key has a row, and positions are not needed.
                     None => return Ok(FoundRows { slots: known.resolved, positions: None }),
                     Some(positions) => (name, positions.clone(), Some(known)),
                 }
             }
             KeyPart::List { signature, start, positions } => {
                 let name = (*signature, *start, (positions.len() / 8) as u32);
-                // Another worker may have sent it already; the bytes are compared, for a signature
-                // is only a promise.
+                // Another worker may have sent this list already. The bytes are compared, because a
+                // worker may send a wrong signature.
                 let known = self.known(name).filter(|known| known.positions.as_ref() == Some(positions));
                 if known.is_none()
                     && let Some(index) = keys.first_disorder()
@@ -105,7 +105,7 @@ impl<T: Number> Rows<T> {
         Ok(FoundRows { slots: known.resolved, positions: Some(positions) })
     }
 
-    /// Remembers where the rows of a list lie.
+    /// Remembers the slots of a list.
     fn remember(&mut self, name: ListName, positions: &Payload, resolved: Resolved) -> KnownList {
         let absent = matches!(&resolved, Resolved::List(slots) if slots.contains(&ABSENT));
         let incomplete_at = absent.then(|| self.slab.len());
@@ -116,7 +116,8 @@ impl<T: Number> Rows<T> {
         known
     }
 
-    /// What is known of a list. One that was looked up before rows were removed is looked up again.
+    /// The list of this name, if it is remembered. Looks its slots up again if rows have been
+    /// removed since.
     fn known(&mut self, name: ListName) -> Option<KnownList> {
         let positions = match self.lists.get(name)? {
             Remembered::Current(known) => return Some(known),
@@ -124,12 +125,12 @@ impl<T: Number> Rows<T> {
         };
         let resolved = self.slab.resolve_list(positions.numbers::<u64>()?, false).ok()?;
         let known = self.remember(name, &positions, resolved);
-        // They are there already, whether they are needed again or not.
+        // Returned even if they are not kept, because they are at hand.
         Some(KnownList { positions: Some(positions), ..known })
     }
 
-    /// Finds the rows of a list that are chosen. The choice is not remembered: the next one is
-    /// another.
+    /// Finds the rows that are chosen from a list. The choice is not remembered, because the next
+    /// choice differs.
     fn resolve_chosen(&mut self, keys: &KeyPart, known: &KnownList, create: bool) -> Result<FoundRows, NotApplied> {
         let list = known.positions.as_ref().and_then(Payload::numbers::<u64>);
         let positions: Option<Vec<u64>> = list.map(|list| keys.chosen().map(|index| list[index]).collect());
@@ -144,7 +145,8 @@ impl<T: Number> Rows<T> {
         Ok(FoundRows { slots: Arc::new(resolved), positions: positions.map(Payload::new) })
     }
 
-    /// The positions of a part's keys that a scan would not show now, in a table with pending rows.
+    /// The positions of a part's keys that a reader's scan does not show now. Empty in a table
+    /// without pending rows.
     pub(crate) fn unseen(&mut self, keys: &KeyPart) -> Result<Vec<u64>, NotApplied> {
         if !self.pending.are_kept() {
             return Ok(Vec::new());

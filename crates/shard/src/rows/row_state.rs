@@ -1,5 +1,5 @@
-//! Row state: a row's weights followed by its updater's state, as replicas, checkpoints and
-//! programs that save and load rows exchange it.
+//! Reads and writes row state: a row's weights followed by its updater's state. Replicas,
+//! checkpoints and programs that save and load rows exchange it.
 
 use crate::rows::{Resolved, Rows};
 use types::Position;
@@ -28,7 +28,7 @@ impl<T: Number> Rows<T> {
         self.slab.all_positions()
     }
 
-    /// The state of the rows at `slots`, zero where there is no row, in memory from `pool`.
+    /// The state of the rows at `slots`, zeros where there is no row, in memory from `pool`.
     pub fn row_states(&self, slots: impl ExactSizeIterator<Item = u32>, pool: &Pool) -> Payload {
         let width = self.row_state_width();
         let mut values = pool.take(slots.len() * self.row_state_bytes());
@@ -41,17 +41,18 @@ impl<T: Number> Rows<T> {
         values.freeze()
     }
 
-    /// Puts row state in place of the rows that are there. Nothing, if the rows are not so many.
+    /// Replaces the state of rows. `None`, and no change, if `values` do not fill exactly these
+    /// rows.
     pub fn put_row_state(&mut self, resolved: &Resolved, values: &[T]) -> Option<()> {
         self.slab.put_row_state(resolved, values)
     }
 
-    /// The slots of neighbouring positions, which are made if they are absent.
+    /// The slots of consecutive positions. Makes absent rows.
     pub fn make_run(&mut self, first: Position, count: u64) -> Result<Resolved, Refusal> {
         self.slab.resolve_run(first, count, true)
     }
 
-    /// The slots of rising positions, which are made if they are absent.
+    /// The slots of rising positions. Makes absent rows.
     pub fn make_rows(&mut self, positions: &[u64]) -> Result<Resolved, Refusal> {
         self.slab.resolve_list(positions, true)
     }
@@ -62,7 +63,7 @@ impl<T: Number> Rows<T> {
         Ok(positions.iter().copied().zip(slots).filter(|(_, slot)| *slot != ABSENT).collect())
     }
 
-    /// The slots of rising positions, where there are rows.
+    /// The slots of rising positions, `ABSENT` where there is no row.
     pub fn find_rows(&self, positions: &[u64]) -> Result<Resolved, Refusal> {
         self.slab.find_list(positions).map(|(slots, _)| Resolved::List(slots))
     }

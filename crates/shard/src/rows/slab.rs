@@ -11,24 +11,24 @@ use types::{Clock, Initial, Key, Placement, Position, PositionRange, Setting, Ta
 use update::{ABSENT, Number, Slots, UnknownUpdater, UpdateStep, Updater, Updaters};
 use wire::{Payload, Refusal};
 
-/// Rows that share a cache line with their neighbours are kept roughly in position order: a sorted
-/// batch then walks through the slab instead of jumping about in it. Longer rows gain nothing by
-/// it.
+/// Rows shorter than this many bytes are kept roughly in position order. They share cache lines, so
+/// a sorted batch then walks through the slab instead of jumping about in it. Longer rows gain
+/// nothing.
 const ORDERED_BELOW_BYTES: usize = 64;
 
-/// Why there cannot be rows.
+/// Why the rows of a table cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RowsError {
-    /// No such updater.
+    /// There is no such updater.
     #[error(transparent)]
     Updater(#[from] UnknownUpdater),
-    /// They do not fit into memory.
+    /// The rows do not fit into memory.
     #[error("{rows} rows of this width do not fit into this server's memory; use more servers or a sparse table")]
     TooLarge {
-        /// How many there would be on this server.
+        /// How many rows the shard has.
         rows: u64,
     },
-    /// Its codecs do not go together, or not with the table.
+    /// The codecs do not fit each other or the table.
     #[error("{0}")]
     Codecs(String),
 }
@@ -36,19 +36,19 @@ pub(crate) enum RowsError {
 /// The slots of some keys, in key order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Resolved {
-    /// Neighbouring rows.
+    /// Consecutive slots.
     Run {
         /// The first slot.
         first: usize,
-        /// How many.
+        /// How many slots.
         count: usize,
     },
-    /// One slot each; `ABSENT` where there is no row.
+    /// One slot for each key; `ABSENT` where there is no row.
     List(Vec<u32>),
 }
 
 impl Resolved {
-    /// As an updater wants them.
+    /// The slots in the form that an updater takes.
     pub fn slots(&self) -> Slots<'_> {
         match self {
             Self::Run { first, count } => Slots::Run { first: *first, count: *count },
@@ -56,7 +56,7 @@ impl Resolved {
         }
     }
 
-    /// The same rows after all have been put in order.
+    /// The same rows after they have moved: `moves` gives the new slot of each old one.
     pub fn moved(&self, moves: &[u32]) -> Self {
         let moved = |slot: &u32| moves.get(*slot as usize).copied().unwrap_or(ABSENT);
         match self {
@@ -75,7 +75,7 @@ impl Resolved {
     }
 }
 
-/// Slots as an updater wants them: a run where they are one.
+/// Slots in the form that an updater takes: a run if they are consecutive.
 pub fn as_slots(slots: &[u32]) -> Slots<'_> {
     match slots.first() {
         Some(&first) if slots.iter().zip(first..).all(|(slot, expected)| *slot == expected) => {
@@ -90,22 +90,27 @@ pub(crate) struct Slab<T: Number> {
     range: PositionRange,
     placement: Placement,
     index: Index,
+    /// A sparse table has at most this many rows.
     max_rows: u64,
+    /// Numbers in a row as readers see it.
     width: usize,
+    /// Numbers in a row state: the weights and the updater's state.
     stride: usize,
+    /// Row states, by slot.
     slab: Vec<T>,
     slots: SlotAllocator,
+    /// How the weights of a new row are made.
     rule: Initial,
     updater: Box<dyn Updater<T>>,
+    /// Examples that were counted.
     examples: u64,
     /// Learning rates by the first clock they hold for.
     rates: BTreeMap<Clock, f64>,
-    /// Whether a row is what was last applied to it, and there is one for every position.
+    /// Whether the table is dense with the updater `assign`: a row is what was last applied to it.
     assigns: bool,
-    /// Where they are so: the first row of neighbours that were last set together, and what they
-    /// were set to.
+    /// If so: the first slot of the run of rows that was assigned last, and its values.
     set: Option<(usize, Arc<Vec<T>>)>,
-    /// Memory that has held such rows.
+    /// Memory of earlier values of `set`, to be used again.
     spare: Vec<T>,
 }
 
@@ -135,13 +140,13 @@ impl<T: Number> Slab<T> {
         match spec.shape {
             TableShape::Dense { .. } => {
                 let count = (range.last.0 - range.first.0 + 1) as usize;
-                // Asked for and given back at once: a table that does not fit is refused, not
-                // fatal.
+                // Reserved and freed at once: a table that does not fit is refused instead of
+                // aborting the process.
                 let numbers = count.checked_mul(stride).ok_or(RowsError::TooLarge { rows: count as u64 })?;
                 let room = Vec::<T>::new().try_reserve_exact(numbers);
                 room.map_err(|_| RowsError::TooLarge { rows: count as u64 })?;
-                // Zeroed pages come from the system untouched, so a large table costs nothing until
-                // it is used.
+                // The system gives zeroed pages lazily, so a large table takes no memory until it
+                // is used.
                 rows.slab = vec![T::ZERO; numbers];
                 rows.slots = SlotAllocator::full(count, range.last.0);
                 rows.fill((range.first.0..=range.last.0).zip(0..));
@@ -156,12 +161,12 @@ impl<T: Number> Slab<T> {
         self.slots.rows()
     }
 
-    /// One more than the largest slot: what is kept by slot has so many places.
+    /// One more than the largest slot: the length of a list that is indexed by slot.
     pub fn slot_count(&self) -> usize {
         self.slots.slots()
     }
 
-    /// Numbers that its memory has room for.
+    /// How many numbers its memory has room for.
     #[cfg(test)]
     pub fn capacity(&self) -> usize {
         self.slab.capacity()
@@ -177,7 +182,7 @@ impl<T: Number> Slab<T> {
         self.rule != Initial::Zero && !self.index.is_dense()
     }
 
-    /// The slots of neighbouring positions.
+    /// The slots of `count` consecutive positions. With `create`, makes absent rows.
     pub fn resolve_run(&mut self, first: Position, count: u64, create: bool) -> Result<Resolved, Refusal> {
         if count == 0 {
             return Ok(Resolved::Run { first: 0, count: 0 });
@@ -199,8 +204,8 @@ impl<T: Number> Slab<T> {
         self.resolve_list(&positions, create)
     }
 
-    /// The slots of sorted positions. With `create`, absent rows are made, or nothing is if they do
-    /// not fit.
+    /// The slots of sorted positions. With `create`, makes all absent rows, or refuses and makes
+    /// none if they are too many.
     pub fn resolve_list(&mut self, positions: &[u64], create: bool) -> Result<Resolved, Refusal> {
         let (mut slots, absent) = self.find_list(positions)?;
         if absent > 0 && create {
@@ -221,8 +226,8 @@ impl<T: Number> Slab<T> {
         Ok((slots, absent))
     }
 
-    /// As [`resolve_list`](Self::resolve_list), where what was found `before` still holds: only the
-    /// rest is looked for.
+    /// Like [`resolve_list`](Self::resolve_list), but looks up only the positions that were absent
+    /// in `before`. The slots in `before` must still be valid.
     pub fn resolve_rest(&mut self, positions: &[u64], before: &[u32], create: bool) -> Result<Resolved, Refusal> {
         let mut slots = before.to_vec();
         let rest = || before.iter().zip(0..).filter(|(slot, _)| **slot == ABSENT).map(|(_, index): (_, usize)| index);
@@ -236,6 +241,7 @@ impl<T: Number> Slab<T> {
         Ok(Resolved::List(slots))
     }
 
+    /// Makes a row for each of the `absent` positions and writes its slot to `slots`.
     fn create(&mut self, positions: &[u64], slots: &mut [u32], absent: usize) -> Result<(), Refusal> {
         if (self.len() + absent) as u64 > self.max_rows {
             return Err(Refusal::TooManyRows { max_rows: self.max_rows });
@@ -266,7 +272,7 @@ impl<T: Number> Slab<T> {
         }
     }
 
-    /// Writes the initial weights of rows, which are zero, by position and slot.
+    /// Writes the initial weights of rows, by position and slot. The rows must be zero.
     fn fill(&mut self, rows: impl Iterator<Item = (u64, u32)>) {
         if self.rule == Initial::Zero {
             return;
@@ -278,7 +284,7 @@ impl<T: Number> Slab<T> {
         }
     }
 
-    /// What a reader at this frontier would see of new rows at these positions.
+    /// Reads the values that a reader at this frontier would see of new rows at these positions.
     pub fn read_new(&self, frontier: Clock, positions: &[u64], out: &mut [T]) {
         let mut rows = vec![T::ZERO; positions.len() * self.stride];
         for (row, position) in rows.chunks_exact_mut(self.stride).zip(positions) {
@@ -288,25 +294,27 @@ impl<T: Number> Slab<T> {
         self.updater.read_rows(&self.step(frontier), self.width, &rows, all, out);
     }
 
-    /// Removes the rows at rising positions, and passes over those that have none. Returns the
-    /// freed slots, in the order of their positions. What they held is cleared when they are
-    /// reused.
+    /// Removes the rows at rising positions. Skips positions without a row. Returns the freed
+    /// slots, in the order of their positions. A freed slot is cleared when it is reused.
     pub fn remove(&mut self, positions: &[u64]) -> Vec<u32> {
         let freed = self.index.remove(positions);
         self.slots.free(&freed);
         freed
     }
 
-    /// Gives rows their initial weights and zero state, where they lie.
+    /// Gives rows their initial weights and zero state. They keep their slots.
     pub fn reset(&mut self, slots: &[u32], positions: &[u64]) {
         self.clear(slots);
         self.fill(positions.iter().copied().zip(slots.iter().copied()));
     }
 
-    /// Lays the rows out in position order, without gaps, once half of them have come out of it, so
-    /// that a row moves a few times in its life, however many there come to be. Or once more than
-    /// half of many slots are free, so that memory follows the rows that exist. Returns the new
-    /// slot of each old one, `ABSENT` for a free one.
+    /// Lays the rows out in position order without gaps, if one of these holds:
+    /// - Rows are short, the index is walked, and half of the rows were made out of order. So a row
+    ///   moves only a few times in its life, however many rows there are in the end.
+    /// - More than half of the slots are free, and these are many. So memory follows the rows that
+    ///   exist.
+    ///
+    /// Returns the new slot of each old one, `ABSENT` for a free one.
     pub fn put_in_order(&mut self) -> Option<Vec<u32>> {
         let short = self.stride * size_of::<T>() < ORDERED_BELOW_BYTES;
         let is_walked = short && self.index.is_walked();
@@ -324,8 +332,7 @@ impl<T: Number> Slab<T> {
         Some(moves)
     }
 
-    /// The rows that exist between two positions, in order, at most `limit`, and where the next
-    /// ones start.
+    /// The rows that exist in `range`, in order, at most `limit`, and where the next page starts.
     pub fn scan(&self, range: PositionRange, limit: usize) -> (Vec<u64>, Resolved, Option<Position>) {
         let first = range.first.max(self.range.first);
         let last = range.last.min(self.range.last);
@@ -346,17 +353,17 @@ impl<T: Number> Slab<T> {
         (positions, Resolved::List(slots), more)
     }
 
-    /// Numbers in a row as it is kept: its weights, and its updater's state.
+    /// Numbers in a row state: the weights and the updater's state.
     pub fn row_state_width(&self) -> usize {
         self.stride
     }
 
-    /// A row as it is kept.
+    /// The row state at a slot.
     pub fn row_state(&self, slot: u32) -> &[T] {
         &self.slab[slot as usize * self.stride..][..self.stride]
     }
 
-    /// The rows that exist as they are kept, by slot.
+    /// The row state of every row that exists, by slot.
     pub fn all_row_state(&self) -> Vec<T> {
         let Some(live) = self.slots.live() else { return self.slab.clone() };
         let mut rows = Vec::with_capacity(self.len() * self.stride);
@@ -375,13 +382,13 @@ impl<T: Number> Slab<T> {
         positions
     }
 
-    /// Whether every row of the range is there, in order.
+    /// Whether the table is dense: every row of the range exists, in order.
     pub fn is_dense(&self) -> bool {
         self.index.is_dense()
     }
 
-    /// Puts rows as they are kept in place of those that are there. Nothing, if these are not so
-    /// many.
+    /// Replaces the state of rows. `None`, and no change, if `values` do not fill exactly these
+    /// rows.
     pub fn put_row_state(&mut self, resolved: &Resolved, values: &[T]) -> Option<()> {
         let rows = values.chunks_exact(self.stride);
         if rows.len() != resolved.each().count() || !rows.remainder().is_empty() {
@@ -406,14 +413,15 @@ impl<T: Number> Slab<T> {
         positions
     }
 
-    /// The learning rates that hold, by the first clock each does for.
+    /// Learning rates, by the first clock each holds for.
     pub fn rates(&self) -> &BTreeMap<Clock, f64> {
         &self.rates
     }
 
-    /// Knows of so many examples, and of these learning rates.
+    /// Restores the count of examples and the learning rates.
     pub fn restore(&mut self, examples: u64, rates: BTreeMap<Clock, f64>) {
-        (self.examples, self.rates) = (examples, rates);
+        self.examples = examples;
+        self.rates = rates;
     }
 
     /// Examples that were counted.
@@ -421,7 +429,7 @@ impl<T: Number> Slab<T> {
         self.examples
     }
 
-    /// Counts examples that the shard was told of.
+    /// Counts examples that pushes were computed from.
     pub fn count_examples(&mut self, examples: u64) {
         self.examples = self.examples.saturating_add(examples);
     }
@@ -432,13 +440,15 @@ impl<T: Number> Slab<T> {
         self.rates.insert(at, rate);
     }
 
-    /// Forgets settings that no update can use again: all but the last that holds at `frontier`.
+    /// Forgets settings that no update can use any more: those before the one that holds at
+    /// `frontier`.
     pub fn forget_settings(&mut self, frontier: Clock) {
         if let Some((&current, _)) = self.rates.range(..=frontier).next_back() {
             self.rates = self.rates.split_off(&current);
         }
     }
 
+    /// The learning rate and the examples for an update in `clock`.
     fn step(&self, clock: Clock) -> UpdateStep {
         let rate = self.rates.range(..=clock).next_back().map(|(_, rate)| *rate);
         UpdateStep { rate, examples: self.examples }
@@ -451,20 +461,21 @@ impl<T: Number> Slab<T> {
         self.updater.update_rows(&step, self.width, &mut self.slab, slots, gradients);
     }
 
-    /// Keeps what has just been applied, if readers see just that: they are lent it, where a copy
-    /// would be made for each.
+    /// Keeps the values that were just applied, if the table assigns and the slots are a run. Reads
+    /// then share them instead of copying rows.
     pub fn keep_applied(&mut self, slots: Slots<'_>, gradients: Vec<T>) {
         if let (true, Slots::Run { first, .. }) = (self.assigns, slots) {
             self.set = Some((first, Arc::new(gradients)));
         }
     }
 
-    /// Memory for what will be applied next: warm, if readers have let go of it.
+    /// Memory for the values that will be applied next: of earlier ones that no reader uses any
+    /// more, if there is some.
     pub fn take_spare(&mut self) -> Vec<T> {
         std::mem::take(&mut self.spare)
     }
 
-    /// What a reader sees of these rows, if it is kept as they were set.
+    /// The values of these rows without a copy, if they are within the run that was assigned last.
     pub fn lend(&self, resolved: &Resolved) -> Option<Payload> {
         let (Some((kept, numbers)), Resolved::Run { first, count }) = (&self.set, resolved) else { return None };
         let begin = first.checked_sub(*kept)? * self.width;
@@ -473,6 +484,7 @@ impl<T: Number> Slab<T> {
         (end <= numbers.len()).then(|| Payload::new(numbers.clone()).slice(begin * bytes..end * bytes))
     }
 
+    /// Rows change: forgets the run that was assigned last. Keeps its memory if no reader uses it.
     fn forget_set(&mut self) {
         if let Some(mut numbers) = self.set.take().and_then(|(_, numbers)| Arc::try_unwrap(numbers).ok()) {
             numbers.clear();
@@ -480,8 +492,8 @@ impl<T: Number> Slab<T> {
         }
     }
 
-    /// What a reader sees at this frontier: the rate in force there counts where weights are
-    /// computed when they are read.
+    /// Reads the values that a reader at this frontier sees. Updaters that compute weights at
+    /// reading use the learning rate that holds at the frontier.
     pub fn read(&self, frontier: Clock, slots: Slots<'_>, out: &mut [T]) {
         let step = self.step(frontier);
         self.updater.read_rows(&step, self.width, &self.slab, slots, out);
@@ -513,7 +525,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lent_is_what_is_read_and_stays_so_when_rows_change() {
+    fn slab_lends_what_a_read_returns_and_keeps_it_when_rows_change() {
         let mut rows = rows(UpdaterSpec::Assign);
         set(&mut rows, FOUR, (0..8).map(|number| number as f32).collect());
         for (first, count) in [(0, 4), (1, 2), (3, 1), (2, 0)] {
@@ -523,32 +535,32 @@ mod tests {
             let lent = rows.lend(&resolved).expect("they were set together");
             assert_eq!(lent.numbers::<f32>(), Some(&read[..]));
         }
-        assert!(rows.lend(&Resolved::List(vec![1, 2])).is_none(), "only neighbours");
+        assert!(rows.lend(&Resolved::List(vec![1, 2])).is_none(), "only a run is lent");
         let before = rows.lend(&Resolved::Run { first: 1, count: 1 }).expect("it was set");
         set(&mut rows, Slots::Run { first: 1, count: 2 }, vec![9.0; 4]);
         assert_eq!(before.numbers::<f32>(), Some(&[2.0, 3.0][..]));
-        // (first, count; whether it was set with the last ones)
+        // (first, count, whether it is lent: all of it was assigned last)
         for (first, count, is_lent) in [(0, 1, false), (0, 4, false), (1, 2, true), (2, 1, true), (2, 2, false)] {
             assert_eq!(rows.lend(&Resolved::Run { first, count }).is_some(), is_lent, "{count} from {first}");
         }
         rows.put_row_state(&Resolved::Run { first: 3, count: 1 }, &[5.0; 2]).expect("a row");
-        assert!(rows.lend(&Resolved::Run { first: 1, count: 1 }).is_none(), "rows were put in from elsewhere");
+        assert!(rows.lend(&Resolved::Run { first: 1, count: 1 }).is_none(), "row state was replaced");
     }
 
     #[test]
-    fn memory_is_used_again_once_readers_have_let_go_of_it() {
+    fn slab_reuses_lent_memory_once_readers_have_dropped_it() {
         let mut rows = rows(UpdaterSpec::Assign);
         set(&mut rows, FOUR, vec![1.0; 8]);
         let held = rows.lend(&Resolved::Run { first: 0, count: 4 });
         set(&mut rows, FOUR, vec![2.0; 8]);
-        assert_eq!(rows.take_spare().capacity(), 0, "somebody still reads it");
+        assert_eq!(rows.take_spare().capacity(), 0, "a reader still uses it");
         drop(held);
         set(&mut rows, FOUR, vec![3.0; 8]);
         assert!(rows.take_spare().capacity() >= 8);
     }
 
     #[test]
-    fn rows_that_are_not_what_was_applied_are_never_lent() {
+    fn slab_lends_only_rows_of_the_assign_updater() {
         let mut rows = rows(UpdaterSpec::Sum);
         set(&mut rows, FOUR, vec![1.0; 8]);
         set(&mut rows, FOUR, vec![1.0; 8]);

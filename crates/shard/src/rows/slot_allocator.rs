@@ -1,29 +1,29 @@
-//! Which slots of a slab hold rows: a free list over slots that are handed out once and reused.
+//! The slot allocator of a slab: a free list of slots without a row.
 //!
-//! A new row takes a freed slot before the slab grows. So the slab is never larger than the most
-//! rows that there were since it was last compacted, and a removal costs its rows alone. The
-//! allocator also counts the rows that lie out of position order, and says when laying all rows out
-//! anew pays.
+//! A new row takes a freed slot before the slab grows. So the slab has at most as many slots as
+//! there were rows at once since it was last compacted, and the cost of a removal depends only on
+//! the removed rows. The allocator also counts the rows that were made out of position order, and
+//! says when laying all rows out anew pays.
 
-/// Fewer free slots than this are not worth laying all rows out anew.
+/// With fewer free slots than this, all rows are not laid out anew to free memory.
 const COMPACT_FREE_SLOTS: usize = 4096;
 
 /// The slots of one slab.
 #[derive(Debug, Default)]
 pub(super) struct SlotAllocator {
-    /// One more than the largest slot that was handed out.
+    /// How many slots there are: one more than the largest.
     slots: usize,
     /// Slots without a row. The last one freed is reused first.
     free: Vec<u32>,
-    /// Rows made out of position order since all rows were last laid out. A removal does not count
-    /// them down: laying rows out stays paid for by the rows that were made.
+    /// Rows made out of position order since all rows were last laid out. Removals do not lower it,
+    /// so the cost of laying rows out is always spread over the rows that were made.
     out_of_order: usize,
-    /// The position that the rows in order do not go beyond.
+    /// The highest position of the rows that were made in order.
     in_order_to: u64,
 }
 
 impl SlotAllocator {
-    /// Every slot holds a row, in position order; `last` is the position of the last row.
+    /// `slots` slots with a row each, in position order. `last`: the position of the last row.
     pub fn full(slots: usize, last: u64) -> Self {
         Self { slots, free: Vec::new(), out_of_order: 0, in_order_to: last }
     }
@@ -45,8 +45,8 @@ impl SlotAllocator {
         reused
     }
 
-    /// Rows are made at these positions and slots, rising. The first `reused` of them lie in slots
-    /// that [`reuse`](Self::reuse) gave; the others append to the slab.
+    /// Rows were made at these positions and slots, rising. The first `reused` of them have slots
+    /// that [`reuse`](Self::reuse) gave. The others are appended to the slab.
     pub fn made(&mut self, rows: &[(u64, u32)], reused: usize) {
         let (Some((first, _)), Some((last, _))) = (rows.first(), rows.last()) else { return };
         let continues = reused == 0 && self.out_of_order == 0 && (self.slots == 0 || *first > self.in_order_to);
@@ -58,13 +58,13 @@ impl SlotAllocator {
         self.slots += rows.len() - reused;
     }
 
-    /// The rows of these slots are gone.
+    /// The rows at these slots were removed.
     pub fn free(&mut self, slots: &[u32]) {
         self.free.extend_from_slice(slots);
     }
 
-    /// Whether half of the rows have come out of position order, so that a row is moved for this
-    /// reason a few times in its life, however many there come to be.
+    /// Whether half of the rows were made out of position order. So a row moves for this reason
+    /// only a few times in its life, however many rows there are in the end.
     pub fn are_out_of_order(&self) -> bool {
         self.out_of_order > 0 && self.out_of_order * 2 >= self.rows()
     }
@@ -74,7 +74,7 @@ impl SlotAllocator {
         self.free.len() * 2 > self.slots && self.free.len() >= COMPACT_FREE_SLOTS
     }
 
-    /// Whether each slot holds a row; `None` where all do.
+    /// For each slot, whether it holds a row; `None` if all do.
     pub fn live(&self) -> Option<Vec<bool>> {
         if self.free.is_empty() {
             return None;
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn allocator_counts_rows_that_come_out_of_order() {
+    fn allocator_counts_rows_that_are_made_out_of_order() {
         /// Batches of positions, slots freed before the last batch, whether rows are out of order.
         type Case = (&'static [&'static [u64]], &'static [u32], bool);
         let cases: [Case; 5] = [
@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn allocator_asks_for_compaction_when_most_of_many_slots_are_free() {
         let many = COMPACT_FREE_SLOTS as u32;
-        // (slots, how many of them are freed, whether it asks)
+        // (slots, how many of them are freed, whether it asks for compaction)
         for (slots, freed, expected) in
             [(many, many - 1, false), (many, many, true), (2 * many, many, false), (2 * many, many + 1, true)]
         {

@@ -1,4 +1,4 @@
-//! A set of slots as bits.
+//! A set of slots as a bitmap.
 
 use update::ABSENT;
 
@@ -12,7 +12,8 @@ pub(crate) struct SlotSet {
 impl SlotSet {
     /// Adds a slot.
     pub fn insert(&mut self, slot: u32) {
-        let (word, bit) = (slot as usize / 64, 1 << (slot % 64));
+        let word = slot as usize / 64;
+        let bit = 1 << (slot % 64);
         if self.words.len() <= word {
             self.words.resize(word + 1, 0);
         }
@@ -20,7 +21,7 @@ impl SlotSet {
         self.words[word] |= bit;
     }
 
-    /// Takes a slot out.
+    /// Removes a slot.
     pub fn remove(&mut self, slot: u32) {
         let bit = 1 << (slot % 64);
         if let Some(word) = self.words.get_mut(slot as usize / 64) {
@@ -29,7 +30,7 @@ impl SlotSet {
         }
     }
 
-    /// Takes all slots out.
+    /// Removes all slots.
     pub fn clear(&mut self) {
         self.words.fill(0);
         self.len = 0;
@@ -40,12 +41,13 @@ impl SlotSet {
         self.words.get(slot as usize / 64).is_some_and(|word| word & (1 << (slot % 64)) != 0)
     }
 
-    /// How many there are.
+    /// How many slots are in it.
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// All rows have been put in order. The slots of removed rows are taken out.
+    /// The rows have moved: `moves` gives the new slot of each old one, `ABSENT` for a removed row,
+    /// whose slot is dropped.
     pub fn renumber(&mut self, moves: &[u32]) {
         let old = std::mem::take(self);
         let bits = |word: u64| (0..64).filter(move |bit| word & (1 << bit) != 0);
@@ -59,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slot_is_in_it_until_it_is_taken_out_and_counted_once() {
+    fn slot_set_holds_and_counts_each_slot_once() {
         let mut set = SlotSet::default();
         for slot in [3, 70, 3] {
             set.insert(slot);

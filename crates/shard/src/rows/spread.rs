@@ -1,11 +1,12 @@
 //! The index of a `spread` table: positions to slots, in position order, in pages with gaps.
 //!
-//! Positions are a mix of the keys, so they lie evenly between any two of them. Within a page a
-//! position's home cell is its place in the page's range scaled to the number of cells, and cells
-//! hold positions in rising order: linear probing whose probe order is also the sort order. A
-//! sorted batch therefore walks the index from front to back (the prefetcher does the rest), and a
-//! lookup looks at a few neighbouring cells. Pages split as they fill, so that rows may come in any
-//! order, sorted ones included, and nothing ever costs more than a page.
+//! Positions are a mix (hash) of the keys, so they are spread evenly over the range. Within a page,
+//! a position's home cell is its place in the page's range, scaled to the number of cells. Cells
+//! hold positions in rising order: linear probing whose probe order is also the sort order.
+//!
+//! So a sorted batch walks the index from front to back, which suits the prefetcher, and a lookup
+//! looks at a few neighbouring cells. Pages split as they fill. So rows may come in any order, even
+//! sorted, and an insertion never costs more than a page.
 
 mod remove;
 
@@ -13,35 +14,36 @@ use std::ops::RangeInclusive;
 use types::PositionRange;
 use update::ABSENT;
 
-/// The fullest a page gets, in sixteenths. Beyond this the runs of full cells grow fast.
+/// The highest load of a page, in sixteenths. Beyond this, the runs of full cells grow fast.
 const MAX_LOAD_SIXTEENTHS: usize = 15;
-/// Cells that a page with `rows` rows gets: about 0.84 full, so 12 bytes a cell are 13 to 14 bytes
-/// a row.
+/// Cells of a new page with `rows` rows: about 0.84 full. 12 bytes a cell then are 13 to 14 bytes a
+/// row.
 const fn cells_for(rows: usize) -> usize {
     rows * 6 / 5 + 4
 }
 /// A page with more rows than this is split.
 const PAGE_ROWS: usize = 1536;
-/// Rows of a page that comes out of a split.
+/// At most this many rows are in a page that comes out of a split.
 const SPLIT_ROWS: usize = 896;
-/// Cells behind the last home cell, so that the last run needs no wrapping.
+/// Cells behind the last home cell, so that the last run of full cells need not wrap around.
 const TAIL: usize = 12;
-/// How many lookups ahead cells are fetched: their misses then overlap.
+/// Cells are prefetched this many lookups ahead, so that cache misses overlap.
 const AHEAD: usize = 16;
-/// Cells that a lookup takes in at once.
+/// Cells that a lookup compares at once.
 const WINDOW: usize = 8;
-/// A list of more than one row in so many is found by walking the pages along with it.
+/// A list that names at least one in this many rows is looked up by merging it with the pages.
 const MERGE_ABOVE: usize = 2;
-/// Marks an empty cell's position. A real position of this value is told apart by its slot.
+/// The position in an empty cell. A real position of this value has a slot, an empty cell has none.
 const EMPTY: u64 = u64::MAX;
 
 /// Positions in rising order, each with a slot.
 #[derive(Debug)]
 pub struct SpreadIndex {
-    /// In rising order of what they cover, without gaps. Never empty.
+    /// Pages in rising order; they cover the range without gaps. Never empty.
     pages: Vec<Page>,
-    /// Where each page begins: small enough to be searched in the cache.
+    /// The first position that each page covers: small enough to stay in the cache.
     firsts: Vec<u64>,
+    /// How many positions the index holds.
     len: usize,
 }
 
@@ -49,16 +51,17 @@ pub struct SpreadIndex {
 #[derive(Debug)]
 struct Page {
     first: u64,
-    /// The lowest position it held when it was laid out.
+    /// The lowest position that it held when it was laid out.
     lowest: u64,
-    /// home = (position − lowest) × multiplier / 2⁶⁴, and `homes` for positions beyond what it then
-    /// held.
+    /// Scale of home cells: home = (position − lowest) × multiplier / 2⁶⁴, at most `homes`.
     multiplier: u64,
+    /// The home cell of positions above the highest that it held when it was laid out.
     homes: usize,
+    /// How many positions it holds.
     len: usize,
-    /// Rising over the full cells; `EMPTY` in the others. The last cell is always empty.
+    /// By cell: the position, or `EMPTY`. Positions rise. The last cell is always empty.
     positions: Vec<u64>,
-    /// `ABSENT` in empty cells.
+    /// By cell: the slot, `ABSENT` in an empty cell.
     slots: Vec<u32>,
 }
 
@@ -73,9 +76,9 @@ impl Page {
         };
         let span = u128::from(highest - lowest) + 1;
         let multiplier = u64::try_from(((homes as u128) << 64) / span).unwrap_or(u64::MAX);
-        let (positions, slots) = (Vec::new(), Vec::new());
-        let mut page = Self { first, lowest, multiplier, homes, len: entries.len(), positions, slots };
-        // Crowded positions push each other past the tail; then the page is as long as it must be.
+        let mut page =
+            Self { first, lowest, multiplier, homes, len: entries.len(), positions: Vec::new(), slots: Vec::new() };
+        // Crowded positions may extend past the tail. Then the page gets as many cells as it needs.
         let mut free = 0;
         for (position, _) in entries {
             free = page.home(*position).max(free) + 1;
@@ -93,6 +96,7 @@ impl Page {
         page
     }
 
+    /// The home cell of a position.
     #[inline]
     fn home(&self, position: u64) -> usize {
         let place = u128::from(position.saturating_sub(self.lowest)) * u128::from(self.multiplier);
@@ -105,12 +109,13 @@ impl Page {
         self.cell_from(self.home(position), position)
     }
 
+    /// The first cell from `home` on whose position is not below `position`.
     #[inline]
     fn cell_from(&self, home: usize, position: u64) -> usize {
         let mut cell = home;
-        // Cells from the home on rise (an empty one counts as highest), so the place is found by
-        // halving a window, in steps that are additions and not branches: which way they go is what
-        // a processor could not have guessed.
+        // Positions rise up to the first empty cell, which counts as highest. So a binary search
+        // within a window finds the cell. It is branch-free, because a processor could not predict
+        // the branches.
         while let Some(window) = self.positions.get(cell..cell + WINDOW).and_then(|cells| cells.first_chunk::<WINDOW>())
         {
             let mut below = if window[3] < position { 4 } else { 0 };
@@ -124,7 +129,7 @@ impl Page {
         cell + self.positions[cell..].iter().take_while(|cell| **cell < position).count()
     }
 
-    /// A position's home, whose cells are brought into the cache.
+    /// The home cell of a position. Prefetches its cells.
     #[inline]
     fn fetch(&self, position: u64) -> usize {
         let home = self.home(position);
@@ -137,8 +142,10 @@ impl Page {
     /// how many were absent.
     fn merge(&self, wanted: &[u64], found: &mut [u32]) -> usize {
         let count = wanted.len().min(found.len());
-        let (wanted, found) = (&wanted[..count], &mut found[..count]);
-        let (mut next, mut absent) = (0, 0);
+        let wanted = &wanted[..count];
+        let found = &mut found[..count];
+        let mut next = 0;
+        let mut absent = 0;
         for (&position, &slot) in self.positions.iter().zip(&self.slots) {
             if next == count {
                 return absent;
@@ -146,13 +153,13 @@ impl Page {
             if (position > wanted[next]) & (slot != ABSENT) {
                 let passed = wanted[next..].iter().take_while(|wanted| **wanted < position).count();
                 found[next..next + passed].fill(ABSENT);
-                (next, absent) = (next + passed, absent + passed);
+                next += passed;
+                absent += passed;
                 if next == count {
                     return absent;
                 }
             }
-            // Whatever does not belong here is written over by what does: cheaper than asking
-            // first.
+            // A slot that does not belong here is overwritten later: cheaper than a branch.
             found[next] = slot;
             next += usize::from((position == wanted[next]) & (slot != ABSENT));
         }
@@ -160,12 +167,13 @@ impl Page {
         absent + count - next
     }
 
+    /// Whether the load stays within bounds with `more` positions.
     fn has_room_for(&self, more: usize) -> bool {
         (self.len + more) * 16 <= self.positions.len() * MAX_LOAD_SIXTEENTHS
     }
 
-    /// Puts a position into its place, moving those behind it up to the next gap. Says whether
-    /// there was one.
+    /// Inserts a position, and moves the positions behind it up to the next empty cell. Returns
+    /// false, without a change, if there is none but the last.
     fn insert(&mut self, position: u64, slot: u32) -> bool {
         let cell = self.cell(position);
         let Some(gap) = self.slots[cell..].iter().position(|&slot| slot == ABSENT).map(|gap| cell + gap) else {
@@ -182,6 +190,7 @@ impl Page {
         true
     }
 
+    /// The positions and slots of this page, rising.
     fn entries(&self) -> impl Iterator<Item = (u64, u32)> + '_ {
         self.positions.iter().copied().zip(self.slots.iter().copied()).filter(|(_, slot)| *slot != ABSENT)
     }
@@ -207,11 +216,12 @@ impl SpreadIndex {
         Self { pages: vec![Page::new(range.first.0, &[])], firsts: vec![range.first.0], len: 0 }
     }
 
-    /// Where the page after `page` begins; nothing lies beyond the last one.
+    /// The first position of the page after `page`; `None` for the last page.
     fn limit(&self, page: usize) -> Option<u64> {
         self.firsts.get(page + 1).copied()
     }
 
+    /// The page that covers a position.
     fn page_of(&self, position: u64) -> usize {
         self.firsts.partition_point(|first| *first <= position).saturating_sub(1)
     }
@@ -229,12 +239,13 @@ impl SpreadIndex {
         }
     }
 
-    /// The way for a list that names a good share of the rows between its ends: walks both side by
-    /// side.
+    /// Looks up a list that names a large share of the rows between its ends: walks list and pages
+    /// side by side.
     fn find_by_merging(&self, positions: &[u64], slots: &mut Vec<u32>) -> usize {
         let start = slots.len();
         slots.resize(start + positions.len(), ABSENT);
-        let (mut rest, mut found) = (positions, &mut slots[start..]);
+        let mut rest = positions;
+        let mut found = &mut slots[start..];
         let mut absent = 0;
         while let Some(&position) = rest.first() {
             let page = self.page_of(position);
@@ -244,14 +255,14 @@ impl SpreadIndex {
             };
             let (here, later) = found.split_at_mut(count);
             absent += self.pages[page].merge(&rest[..count], here);
-            (rest, found) = (&rest[count..], later);
+            rest = &rest[count..];
+            found = later;
         }
         absent
     }
 
-    /// The way for a list that names few of the rows between its ends: looks for each from its home
-    /// cell, with the cells of the next ones on their way into the cache, from one page to the next
-    /// without a halt.
+    /// Looks up a list that names few of the rows between its ends: probes each position from its
+    /// home cell, and prefetches the cells of later positions, across pages.
     fn find_by_probing(&self, positions: &[u64], slots: &mut Vec<u32>) -> usize {
         let mut ahead = Ahead { index: self, page: 0, limit: None };
         ahead.go_to(positions[0]);
@@ -274,20 +285,20 @@ impl SpreadIndex {
         absent
     }
 
-    /// What lies between two positions, rising.
+    /// Positions and slots in a range of positions, rising.
     pub fn entries(&self, positions: RangeInclusive<u64>) -> impl Iterator<Item = (u64, u32)> + '_ {
         let (first, last) = positions.into_inner();
         let entries = self.pages[self.page_of(first)..].iter().flat_map(Page::entries);
         entries.skip_while(move |(position, _)| *position < first).take_while(move |(position, _)| *position <= last)
     }
 
-    /// The highest position there is.
+    /// The highest position in the index.
     pub fn highest(&self) -> Option<u64> {
         self.pages.iter().rev().find_map(|page| page.entries().last()).map(|(position, _)| position)
     }
 
-    /// Numbers all slots, which are below `slots`, anew in position order. Returns the new slot of
-    /// each old one, `ABSENT` where there was no row.
+    /// Renumbers all slots, which are below `slots`, in position order. Returns the new slot of
+    /// each old one, `ABSENT` for a slot without a row.
     pub fn renumber(&mut self, slots: usize) -> Vec<u32> {
         let mut moves = vec![ABSENT; slots];
         let cells = self.pages.iter_mut().flat_map(|page| page.slots.iter_mut());
@@ -298,7 +309,7 @@ impl SpreadIndex {
         moves
     }
 
-    /// Adds positions that are not there (rising), with their slots.
+    /// Adds new positions (rising), with their slots.
     pub fn insert(&mut self, new: &[(u64, u32)]) {
         let mut rest = new;
         let mut split: Vec<(usize, Vec<Page>)> = Vec::new();
@@ -306,7 +317,7 @@ impl SpreadIndex {
         while !rest.is_empty() {
             let limit = self.limit(page);
             let count = limit.map_or(rest.len(), |limit| rest.partition_point(|(position, _)| *position < limit));
-            // The cells of those that come next are on their way while these find their places.
+            // Prefetches the cells of the next positions while these are inserted.
             let next_page = rest.get(count).map_or(0, |(lowest, _)| self.page_of(*lowest));
             for (position, _) in rest[count..].iter().take(AHEAD) {
                 self.pages[next_page].fetch(*position);
@@ -314,7 +325,8 @@ impl SpreadIndex {
             if let Some(pages) = add_to_page(&mut self.pages[page], &rest[..count]) {
                 split.push((page, pages));
             }
-            (page, rest) = (next_page, &rest[count..]);
+            page = next_page;
+            rest = &rest[count..];
         }
         self.len += new.len();
         if split.is_empty() {
@@ -332,11 +344,12 @@ impl SpreadIndex {
     }
 }
 
-/// Goes through the pages some lookups before they are made.
+/// Walks the pages some lookups ahead, to prefetch cells.
 struct Ahead<'a> {
     index: &'a SpreadIndex,
+    /// The page that it has come to.
     page: usize,
-    /// Where the page ends.
+    /// The first position of the page after it.
     limit: Option<u64>,
 }
 
@@ -347,8 +360,8 @@ impl Ahead<'_> {
         prefetch(&self.index.pages, self.page + 1);
     }
 
-    /// The page and the home cell of a position not below those before it; its cells are brought
-    /// into the cache.
+    /// The page and the home cell of a position, which must not be below those before it.
+    /// Prefetches its cells.
     #[inline]
     fn fetch(&mut self, position: u64) -> (usize, usize) {
         if self.limit.is_some_and(|limit| position >= limit) {
@@ -358,12 +371,11 @@ impl Ahead<'_> {
     }
 }
 
-/// Has the cache line of `slice[index]` fetched; nothing else changes.
+/// Prefetches the cache line of `slice[index]`. Has no other effect.
 #[inline]
 fn prefetch<T>(slice: &[T], index: usize) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch reads nothing as far as the program can tell, and never faults, whatever
-    // the address.
+    // SAFETY: a prefetch has no visible effect and never faults, at any address.
     unsafe {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         _mm_prefetch::<_MM_HINT_T0>(slice.as_ptr().wrapping_add(index).cast());
@@ -372,9 +384,9 @@ fn prefetch<T>(slice: &[T], index: usize) {
     let _ = (slice, index);
 }
 
-/// Adds entries to a page. Returns the pages that take its place, if it had to be split.
+/// Adds entries to a page. If it had to be split, returns the pages that replace it.
 fn add_to_page(page: &mut Page, new: &[(u64, u32)]) -> Option<Vec<Page>> {
-    // A few find their places one by one; many are merged in a pass.
+    // A few entries are inserted one by one; many are merged in one pass.
     let one_by_one = new.len() * 8 <= page.len && page.has_room_for(new.len());
     let mut added = 0;
     if one_by_one {
@@ -438,17 +450,18 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_answers_as_a_sorted_map_does(
+        fn spread_index_answers_as_a_sorted_map_does(
             batches in prop::collection::vec(prop::collection::vec(any::<u64>(), 0..60), 0..12),
             ends in any::<(u64, u64)>(),
         ) {
-            let (first, last) = (ends.0.min(ends.1), ends.0.max(ends.1));
+            let first = ends.0.min(ends.1);
+            let last = ends.0.max(ends.1);
             check(PositionRange { first: Position(first), last: Position(last) }, &batches);
             check(PositionRange::ALL, &batches);
         }
 
         #[test]
-        fn crowded_positions_are_found_too(
+        fn spread_index_finds_crowded_positions(
             batches in prop::collection::vec(prop::collection::vec(0u64..300, 0..60), 0..12),
             high in any::<bool>(),
         ) {
@@ -460,13 +473,13 @@ mod tests {
     }
 
     #[test]
-    fn growing_one_by_one_keeps_everything() {
+    fn spread_index_holds_positions_that_are_added_one_by_one() {
         let batches: Vec<Vec<u64>> = (0..6_000u64).map(|i| vec![i.wrapping_mul(0x9E37_79B9_7F4A_7C15)]).collect();
         check(PositionRange::ALL, &batches);
     }
 
     #[test]
-    fn rows_may_come_in_sorted_pieces() {
+    fn spread_index_holds_positions_that_are_added_in_sorted_batches() {
         let mut all: Vec<u64> = (0..40_000u64).map(|i| i.wrapping_mul(0x9E37_79B9_7F4A_7C15)).collect();
         all.sort_unstable();
         let batches: Vec<Vec<u64>> = all.chunks(3_000).map(<[u64]>::to_vec).collect();
@@ -474,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lookup_looks_at_few_cells_however_the_rows_came() {
+    fn spread_index_lookup_probes_few_cells_in_any_insertion_order() {
         let mut all: Vec<u64> = (0..200_000u64).map(|i| i.wrapping_mul(0x9E37_79B9_7F4A_7C15)).collect();
         let mut walked = |sorted: bool| {
             if sorted {

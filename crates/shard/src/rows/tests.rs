@@ -1,4 +1,4 @@
-//! Rows that are removed and made again, beside a sorted map that says what there should be.
+//! Tests of [`Rows`]: rows that are removed and made again, compared with a sorted map (the model).
 
 use super::*;
 use crate::rows::initial::initial;
@@ -9,7 +9,7 @@ use types::{Initial, Placement, UpdaterSpec, mix};
 use update::{ABSENT, UpdateStep, Updater};
 use wire::{KeyPart, Pool, Signature};
 
-/// Keys of lists, by their number.
+/// Lists have keys below this number.
 const KEYS: u64 = 6000;
 const SEEDED: Initial = Initial::Uniform { seed: 7, scale: 0.5 };
 
@@ -36,7 +36,7 @@ fn list(signature: u128, positions: &[u64]) -> KeyPart {
     KeyPart::List { signature: Signature(signature), start: 0, positions: Payload::new(positions.to_vec()) }
 }
 
-/// A table's rows, beside what they should be.
+/// A table's rows, beside a model of them.
 struct Checked {
     rows: Rows<f32>,
     rule: Initial,
@@ -45,7 +45,7 @@ struct Checked {
     model: BTreeMap<u64, Vec<f32>>,
     /// Every list that was ever used; its index is its signature.
     lists: Vec<Vec<u64>>,
-    /// The most rows since all were last laid out: the slab has no more slots.
+    /// The most rows since all rows were last laid out: the bound on the slots of the slab.
     most: usize,
 }
 
@@ -54,11 +54,18 @@ impl Checked {
         let mut rows = rows_of(spec);
         rows.name_rows(names_rows);
         let updater = Updaters::builtin().make(&spec.updater).expect("a built-in one");
-        let (rule, placement) = (spec.initial, spec.shape.placement());
-        Self { rows, rule, placement, updater, model: BTreeMap::new(), lists: Vec::new(), most: 0 }
+        Self {
+            rows,
+            rule: spec.initial,
+            placement: spec.shape.placement(),
+            updater,
+            model: BTreeMap::new(),
+            lists: Vec::new(),
+            most: 0,
+        }
     }
 
-    /// `count` positions from the key `first` on, each `step` further, sorted. They go round.
+    /// Positions of `count` keys from `first` on, `step` apart, sorted. Keys wrap around at `KEYS`.
     fn positions(&self, first: u64, count: u64, step: u64) -> Vec<u64> {
         let numbers = (0..count).map(|index| (first + index * step) % KEYS);
         let positions: BTreeSet<u64> = numbers.map(|number| position(self.placement, number)).collect();
@@ -75,8 +82,8 @@ impl Checked {
         row
     }
 
-    /// The slots of a list that was used before, by its signature and, if the shard asks for them,
-    /// by its keys.
+    /// The slots of a list that was used before: sends its signature and, if the shard asks for
+    /// them, its keys.
     fn resolve(&mut self, signature: usize, create: bool) -> Vec<u32> {
         let positions = &self.lists[signature];
         let count = positions.len() as u32;
@@ -85,14 +92,14 @@ impl Checked {
             Err(NotApplied::UnknownKeys(_)) => self.rows.resolve(&list(signature as u128, positions), create),
             found => found,
         };
-        let Ok(found) = found else { panic!("the keys are spelt out") };
+        let Ok(found) = found else { panic!("the keys were sent in full") };
         match &*found.slots {
             Resolved::List(slots) => slots.clone(),
             Resolved::Run { .. } => panic!("no run in a sparse table"),
         }
     }
 
-    /// Pushes to a list, which makes those of its rows that are absent.
+    /// Pushes to a list, which makes its absent rows.
     fn push(&mut self, signature: usize, gradient: f32) {
         let positions = self.lists[signature].clone();
         let slots = self.resolve(signature, true);
@@ -149,7 +156,8 @@ impl Checked {
         self.check_rows(&found, &slots);
         let by_slot = self.rows.positions();
         assert!(slots.iter().zip(&found).all(|(slot, position)| by_slot[*slot as usize] == *position));
-        let (positions, values) = (self.rows.all_positions(), self.rows.all_row_state());
+        let positions = self.rows.all_positions();
+        let values = self.rows.all_row_state();
         assert_eq!(positions.len(), self.model.len());
         for (position, row) in positions.iter().zip(values.chunks_exact(self.rows.row_state_width())) {
             assert_eq!(self.model.get(position).map(Vec::as_slice), Some(row), "a copy holds the rows that exist");
@@ -175,12 +183,13 @@ impl Checked {
         self.check_choice(signature);
     }
 
-    /// Every third key of a list, chosen from it, if the shard knows the list.
+    /// Checks every third key of a list, chosen from it, if the shard knows the list.
     fn check_choice(&mut self, signature: usize) {
         let list = self.lists[signature].clone();
         let mut bits = Bits::none(list.len());
         (0..list.len()).step_by(3).for_each(|index| bits.set(index));
-        let (bits, count) = (Payload::new(bits.bytes().to_vec()), list.len() as u32);
+        let bits = Payload::new(bits.bytes().to_vec());
+        let count = list.len() as u32;
         let chosen = KeyPart::Chosen { signature: Signature(signature as u128), start: 0, count, bits };
         match self.rows.resolve(&chosen, false).map(|found| found.slots) {
             Ok(slots) => {
@@ -204,7 +213,7 @@ enum Step {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    // Few or many, neighbours or far apart.
+    // Few or many keys, consecutive or far apart.
     let some = || (0..KEYS, prop_oneof![1..40u64, 1..KEYS], prop::sample::select(vec![1u64, 2, 7, 1013]));
     prop_oneof![
         3 => some().prop_map(|(first, count, step)| Step::Push { first, count, step }),
@@ -232,7 +241,7 @@ fn updaters() -> Vec<UpdaterSpec> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
-    fn rows_are_what_a_sorted_map_says_after_removals(
+    fn rows_match_a_sorted_map_after_removals(
         steps in prop::collection::vec(step(), 1..24),
         placement in prop::sample::select(vec![Placement::Spread, Placement::Ordered]),
         width in prop::sample::select(vec![2u32, 6, 24]),
@@ -261,7 +270,7 @@ proptest! {
     }
 }
 
-/// Every table that the cases below are for.
+/// The tables that the test below runs on.
 fn tables() -> impl Iterator<Item = TableSpec> {
     let placements = [Placement::Spread, Placement::Ordered].into_iter();
     let adagrad = UpdaterSpec::Adagrad { rate: 0.5, epsilon: 0.1 };
@@ -270,7 +279,7 @@ fn tables() -> impl Iterator<Item = TableSpec> {
 
 #[test]
 fn slab_reuses_freed_slots_as_fresh_rows() {
-    // (what is removed of twenty rows, by number; what is pushed then)
+    // (rows that are removed out of twenty, by number; rows that are pushed then)
     let cases: [(&[u64], &[u64]); 6] = [
         (&[3], &[3]),
         (&[0, 19], &[19, 40, 0]),
@@ -288,7 +297,8 @@ fn slab_reuses_freed_slots_as_fresh_rows() {
                 positions.sort_unstable();
                 positions
             };
-            let (all, removed) = (sorted(&(0..20).collect::<Vec<_>>()), sorted(removed));
+            let all = sorted(&(0..20).collect::<Vec<_>>());
+            let removed = sorted(removed);
             // One after the other, so that rows are made again in another order.
             let pushed: Vec<Vec<u64>> = pushed.iter().map(|number| sorted(&[*number])).collect();
             checked.lists.push(all);
@@ -310,7 +320,7 @@ fn slab_reuses_freed_slots_as_fresh_rows() {
 }
 
 #[test]
-fn slab_keeps_its_size_while_rows_come_and_go_and_gives_memory_back() {
+fn slab_reuses_slots_and_frees_memory_when_it_is_compacted() {
     const ROWS: u64 = 100_000;
     for placement in [Placement::Spread, Placement::Ordered] {
         for width in [1, 24] {
@@ -338,7 +348,7 @@ fn slab_keeps_its_size_while_rows_come_and_go_and_gives_memory_back() {
 }
 
 #[test]
-fn rows_that_exist_count_against_the_most_there_may_be() {
+fn rows_are_bounded_by_those_that_exist() {
     let mut rows = rows_of(&TableSpec::sparse("t", 1).max_rows(3));
     rows.make_rows(&[1, 2, 3]).expect("there is room");
     let refusal = wire::Refusal::TooManyRows { max_rows: 3 };
@@ -349,20 +359,20 @@ fn rows_that_exist_count_against_the_most_there_may_be() {
 }
 
 #[test]
-fn rows_that_come_and_go_are_put_in_order_too() {
+fn rows_that_are_removed_and_made_again_are_put_in_order() {
     let mut rows = rows_of(&TableSpec::sparse("t", 1));
     rows.make_rows(&(0..100).collect::<Vec<_>>()).expect("there is room");
     assert_eq!(rows.put_in_order(), None, "they are in order");
     rows.remove(&(0..60).collect::<Vec<_>>());
-    assert_eq!(rows.put_in_order(), None, "still, and few slots are free");
+    assert_eq!(rows.put_in_order(), None, "they are still in order, and few slots are free");
     rows.make_rows(&(200..260).collect::<Vec<_>>()).expect("there is room");
-    let moves = rows.put_in_order().expect("sixty rows lie before those they come after");
+    let moves = rows.put_in_order().expect("sixty rows reuse slots before those of lower positions");
     assert_eq!((moves[60], moves[99], moves.len()), (0, 39, 100));
     assert_eq!(rows.put_in_order(), None);
 }
 
 #[test]
-fn rows_that_are_removed_are_active_again() {
+fn removed_rows_are_active_again() {
     let updater = UpdaterSpec::Proximal { rate: 1.0, l1: 1.0 };
     let spec = TableSpec::sparse("w", 2).updater(updater).codecs(types::Codecs::up(["kkt"]));
     let mut rows = rows_of(&spec);
@@ -380,7 +390,7 @@ fn rows_that_are_removed_are_active_again() {
 }
 
 #[test]
-fn rows_that_are_removed_are_pending_no_more() {
+fn removed_rows_are_no_longer_pending() {
     let combine = types::Combine::Clock(types::Reduce::Sum);
     let mut rows = rows_of(&TableSpec::sparse("t", 1).ordered().combine(combine));
     rows.make_rows(&[1, 2, 3]).expect("there is room");

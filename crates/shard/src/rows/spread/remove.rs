@@ -1,10 +1,12 @@
-//! Removal from the index of a `spread` table: backward-shift deletion within a page, and pages
-//! that have become sparse are joined with their neighbours.
+//! Removal from the index of a `spread` table: backward-shift deletion within a page. Pages that
+//! have become sparse are joined with their neighbours.
 //!
-//! What stays sound: between a position's home cell and its cell no cell is empty, so a lookup that
-//! meets an empty cell ends there. What stays bounded: a page has at most about two and a half
-//! cells a row, and two neighbouring pages that are not joined have [`SPARSE_ROWS`] rows each or
-//! more than [`SPLIT_ROWS`] together. So memory follows the rows that are left.
+//! Invariants:
+//! - No cell between a position's home cell and its cell is empty, so a lookup ends at the first
+//!   empty cell.
+//! - A page has at most about two and a half cells a row.
+//! - Two neighbouring pages have at least [`SPARSE_ROWS`] rows each or more than [`SPLIT_ROWS`]
+//!   together. So memory follows the rows that are left.
 
 use super::{AHEAD, EMPTY, Page, SPLIT_ROWS, SpreadIndex, TAIL, cells_for};
 use update::ABSENT;
@@ -12,25 +14,25 @@ use update::ABSENT;
 /// A page with fewer rows than this is joined with a neighbour if both fit a page of
 /// [`SPLIT_ROWS`]. A joined page is far from being split again.
 const SPARSE_ROWS: usize = SPLIT_ROWS / 2;
-/// A batch that names more than one row of a page in so many has the page laid out anew.
+/// A batch that names more than one in this many rows of a page has the page laid out anew.
 const LAY_OUT_ABOVE: usize = 8;
 
-/// Whether neighbouring pages with so many rows are one page.
+/// Whether two neighbouring pages with these numbers of rows must be joined.
 fn belong_together(rows: usize, others: usize) -> bool {
     let least = rows.min(others);
     least == 0 || (least < SPARSE_ROWS && rows + others <= SPLIT_ROWS)
 }
 
 impl Page {
-    /// Takes a position out. Those behind it move back over the gap as far as their homes allow, so
-    /// that no lookup ends at the gap too early.
+    /// Removes a position and returns its slot. The positions behind it move back over the gap as
+    /// far as their homes allow, so that no lookup ends at the gap too early.
     fn remove(&mut self, position: u64) -> Option<u32> {
         let mut gap = self.cell(position);
         let slot = self.slots[gap];
         if self.positions[gap] != position || slot == ABSENT {
             return None;
         }
-        // The last cell is always empty, so there is one behind every full one.
+        // The last cell is always empty, so every full cell has one behind it.
         while self.slots[gap + 1] != ABSENT && self.home(self.positions[gap + 1]) <= gap {
             self.positions[gap] = self.positions[gap + 1];
             self.slots[gap] = self.slots[gap + 1];
@@ -42,8 +44,7 @@ impl Page {
         Some(slot)
     }
 
-    /// Takes positions (rising, all of this page) out, and appends the slots of those that were
-    /// there.
+    /// Removes positions (rising, all of this page), and appends the slots of those that it held.
     fn remove_batch(&mut self, positions: &[u64], freed: &mut Vec<u32>) {
         if positions.len() * LAY_OUT_ABOVE <= self.len {
             freed.extend(positions.iter().filter_map(|position| self.remove(*position)));
@@ -66,15 +67,15 @@ impl Page {
         }
     }
 
-    /// Whether it has twice the cells that its rows need.
+    /// Whether it has more than twice the cells that its rows need.
     fn is_loose(&self) -> bool {
         self.slots.len() > 2 * cells_for(self.len) + TAIL
     }
 }
 
 impl SpreadIndex {
-    /// Removes positions (rising), and passes over those that are not there. Returns the slots of
-    /// the others, in the order of their positions.
+    /// Removes positions (rising). Skips unknown ones. Returns the slots of the others, in the
+    /// order of their positions.
     pub fn remove(&mut self, positions: &[u64]) -> Vec<u32> {
         let mut freed = Vec::with_capacity(positions.len().min(self.len));
         let mut rest = positions;
@@ -84,14 +85,15 @@ impl SpreadIndex {
             let limit = self.limit(page);
             let count = limit.map_or(rest.len(), |limit| rest.partition_point(|position| *position < limit));
             let (here, later) = rest.split_at(count);
-            // The cells of those that come next are on their way while these are taken out.
+            // Prefetches the cells of the next positions while these are removed.
             let next_page = later.first().map_or(0, |lowest| self.page_of(*lowest));
             for position in later.iter().take(AHEAD) {
                 self.pages[next_page].fetch(*position);
             }
             self.pages[page].remove_batch(here, &mut freed);
             joins = joins || self.joins_neighbour(page);
-            (page, rest) = (next_page, later);
+            page = next_page;
+            rest = later;
         }
         self.len -= freed.len();
         if joins {
@@ -100,14 +102,13 @@ impl SpreadIndex {
         freed
     }
 
-    /// Whether a page belongs together with the one before or behind it.
+    /// Whether a page must be joined with the one before or behind it.
     fn joins_neighbour(&self, page: usize) -> bool {
         let pages = &self.pages[page.saturating_sub(1)..self.pages.len().min(page + 2)];
         pages.windows(2).any(|pair| belong_together(pair[0].len, pair[1].len))
     }
 
-    /// Joins the pages that belong together. Each takes over what those that it is joined with
-    /// cover.
+    /// Joins the pages that must be joined. A joined page covers the ranges of all its pages.
     fn join_pages(&mut self) {
         let mut pages = std::mem::take(&mut self.pages).into_iter().peekable();
         while let Some(page) = pages.next() {
@@ -134,7 +135,7 @@ mod tests {
     use std::collections::BTreeMap;
     use types::PositionRange;
 
-    /// The index beside a map that says what it should hold.
+    /// The index, beside a map that holds what the index should hold.
     struct Checked {
         index: SpreadIndex,
         model: BTreeMap<u64, u32>,
@@ -163,7 +164,8 @@ mod tests {
             assert_eq!(self.index.remove(&positions), expected);
         }
 
-        /// Everything is found, by both ways, and nothing else; the pages are sound.
+        /// Checks that both ways of lookup find exactly the model's positions, and that the pages
+        /// keep their invariants.
         fn check(&self) {
             let Self { index, model, .. } = self;
             assert_eq!(index.len, model.len());
@@ -204,7 +206,7 @@ mod tests {
             shift in prop::sample::select(vec![0u32, 48, 56]),
             high in any::<bool>(),
         ) {
-            // Shifted down, positions crowd in one corner of the range and come again.
+            // Shifted down, positions crowd in one corner of the range and repeat.
             let place = |position: &u64| if high { u64::MAX - (position >> shift) } else { position >> shift };
             let mut checked = Checked::new();
             for (inserts, positions) in steps {
@@ -212,7 +214,7 @@ mod tests {
                 if inserts {
                     checked.insert(positions);
                 } else {
-                    // Some that are there, too, where few of those drawn are.
+                    // Also removes some known positions, because few random ones are known.
                     let known: Vec<u64> = checked.model.keys().copied().step_by(3).collect();
                     checked.remove(positions.into_iter().chain(known));
                 }
@@ -222,9 +224,9 @@ mod tests {
     }
 
     #[test]
-    fn index_removes_from_any_page_and_joins_those_that_become_sparse() {
+    fn index_removes_from_any_page_and_joins_sparse_pages() {
         let rows = 20 * PAGE_ROWS as u64;
-        /// What is removed, as a rule: the number of a position in order, and how many there are.
+        /// A name, and which positions are removed, by their number in order and the number of all.
         type Case = (&'static str, fn(u64, u64) -> bool);
         let cases: [Case; 8] = [
             ("all", |_, _| true),
@@ -262,8 +264,8 @@ mod tests {
     }
 
     #[test]
-    fn index_finds_rows_that_were_pushed_past_a_removed_one() {
-        // Crowded: all but one of them have the same home.
+    fn index_finds_positions_that_were_displaced_by_a_removed_one() {
+        // Crowded: all but one of the positions have the same home.
         let mut checked = Checked::new();
         checked.insert((0..200).chain([u64::MAX]));
         for position in [0, 100, 199, 50, u64::MAX, 1] {
