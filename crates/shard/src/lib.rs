@@ -1,8 +1,8 @@
-//! The server machine and its shards: no I/O, no clock and no randomness of its own.
+//! The server machine and its shards. It does no I/O and has no clock and no randomness of its own.
 //!
-//! A [`Server`] holds the shards of one thread. A shard takes parts of pushes in (`intake`), keeps
+//! A [`Server`] holds the shards of one thread. A shard takes in parts of pushes (`intake`), stores
 //! rows ([`rows`]), answers reads (`reads`) and sends changed rows to its followers (`follow`): the
-//! next replica of its chain, and the workers' caches.
+//! next replica of its chain, workers' caches, and readers of the change feed.
 
 mod changes;
 mod checkpoint;

@@ -1,4 +1,5 @@
-//! The server machine: the shards of one thread, by table.
+//! The server machine: holds the shards of one thread and passes each message to its shard. It also
+//! adopts plans, minds the serving lease and makes checkpoints.
 
 #![deny(clippy::wildcard_enum_match_arm)]
 
@@ -33,17 +34,17 @@ use wire::{Acked, Control, Frame, Head, Leader, Message, Outbox, Pool, PullRefus
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ServerCounts {
-    /// Over all its shards.
+    /// Sums over all its shards.
     pub shards: ShardCounts,
-    /// What decoding what is pushed has cost.
+    /// What decoding pushes has cost.
     pub upward: Meter,
-    /// What encoding what is read has cost and gained.
+    /// What encoding answers has cost and gained.
     pub downward: Meter,
-    /// Frames that made no sense here: for another node, or of a kind that servers do not take.
+    /// Frames for another node, for an unknown table, or of a kind that servers do not take.
     pub misdirected: u64,
 }
 
-/// Holds shards. Each is touched by the one thread that drives this machine.
+/// A server: a machine that holds shards. One thread drives it and owns all of them.
 pub struct Server {
     node: NodeId,
     plan: Plan,
@@ -56,16 +57,19 @@ pub struct Server {
     /// Shards that may have something to acknowledge.
     touched: Vec<(TableId, ShardId)>,
     misdirected: u64,
+    /// The coordinator that it obeys.
     leader: Leader,
     finished: bool,
+    /// The time of the last input.
     now: Time,
+    /// `None` in a run without serving leases.
     lease: Option<ServingLease>,
     roles: Roles,
-    /// The checkpoint that was last asked for: its number and its clock.
+    /// The checkpoint that was last asked for: its number, its clock, and whether it is the last.
     checkpoint: Option<(u64, Clock, bool)>,
-    /// Copies made for it that nobody has taken.
+    /// Copies of shards that the shell has not taken yet.
     images: Vec<ShardImage>,
-    /// By data set: leases that are over, which shards may forget when they come to a clock.
+    /// By data set: leases that are over, which shards may forget when they reach a clock.
     forgetting: BTreeMap<u32, Forgetting>,
 }
 
@@ -110,28 +114,27 @@ impl Server {
         self
     }
 
-    /// With another bound on what each shard remembers of key lists.
+    /// Sets the bound on the memory for key lists of each shard, in bytes.
     #[must_use]
     pub fn list_bytes(mut self, bytes: usize) -> Self {
         self.list_bytes = bytes;
         self
     }
 
-    /// With a clock for the meters of codecs.
+    /// Sets the stopwatch for the meters of codecs.
     #[must_use]
     pub fn stopwatch(mut self, stopwatch: Stopwatch) -> Self {
         self.stopwatch = stopwatch;
         self
     }
 
-    /// Whether every worker has left, so that nothing more will come, or nothing depends on this
-    /// server any more.
+    /// Whether the server may end: every worker has left, or the coordinator has released it.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.finished
     }
 
-    /// What it has done so far.
+    /// Counts of what it has done so far.
     #[must_use]
     pub fn counts(&self) -> ServerCounts {
         let mut sum = ShardCounts::default();
@@ -151,7 +154,8 @@ impl Server {
             sum.leases += counts.leases;
             sum.examples = sum.examples.saturating_add(counts.examples);
         }
-        let (mut upward, mut downward) = (Meter::default(), Meter::default());
+        let mut upward = Meter::default();
+        let mut downward = Meter::default();
         for [up, down] in self.shards.values().map(|shard| shard.meters()) {
             upward.add(&up);
             downward.add(&down);
@@ -159,7 +163,7 @@ impl Server {
         ServerCounts { shards: sum, upward, downward, misdirected: self.misdirected }
     }
 
-    /// Takes what arrived.
+    /// Handles a frame that arrived.
     pub fn handle(&mut self, now: Time, frame: Frame, out: &mut Outbox) {
         self.now = now;
         self.mind_lease(out);
@@ -176,8 +180,8 @@ impl Server {
         };
         let Some(shard) = self.shards.get_mut(&name) else {
             if self.tables.contains_key(&name.0) || self.lease.is_some() {
-                // Another server has it by now, and whoever asks will hear that; or this one will
-                // hear of it.
+                // Another server holds the shard, and the sender will learn that from its plan. Or
+                // this server has not learned of the table or the plan yet.
                 return;
             }
             return self.unknown(&head, &message, out);
@@ -185,8 +189,8 @@ impl Server {
         self.touched.push(name);
         let is_of_the_chain = matches!(message, Message::ReplicaChunk(_) | Message::Replicated(_));
         if !is_of_the_chain && !shard.is_head() {
-            // The worker goes by a plan that is older than this server's. It asks again when it has
-            // the new one.
+            // The worker has an older plan than this server. It sends again when it has the new
+            // one.
             return;
         }
         match message {
@@ -208,8 +212,7 @@ impl Server {
         }
     }
 
-    /// Everything that arrived together has been handled: says what was held back to be said at
-    /// once.
+    /// Everything that arrived together has been handled: sends the acknowledgements that are due.
     pub fn settle(&mut self, out: &mut Outbox) {
         for name in std::mem::take(&mut self.touched) {
             if let Some(shard) = self.shards.get_mut(&name) {
@@ -219,7 +222,7 @@ impl Server {
         }
     }
 
-    /// Time has passed.
+    /// Time has passed: checks the serving lease and what each shard waits for.
     pub fn tick(&mut self, now: Time, out: &mut Outbox) {
         self.now = now;
         self.mind_lease(out);
@@ -248,7 +251,7 @@ impl Server {
         self.lease.as_ref().is_none_or(ServingLease::holds)
     }
 
-    /// Stops answering when its lease has ended, and goes on when it has another.
+    /// Stops answering when the serving lease has ended, and starts again when it is renewed.
     fn mind_lease(&mut self, out: &mut Outbox) {
         let Some(holds) = self.lease.as_mut().and_then(|lease| lease.look(self.now)) else { return };
         self.touched.extend(self.shards.keys().copied());
@@ -262,10 +265,11 @@ impl Server {
         self.mind_lease(out);
     }
 
-    /// Forgets the leases that are over, in each shard that is far enough, and says so when all of
-    /// them are.
+    /// Forgets data leases that are over, in each shard that has reached the clock for that. Tells
+    /// the coordinator once all shards have.
     fn forget_leases(&mut self, out: &mut Outbox) {
-        let (node, shards) = (self.node, &mut self.shards);
+        let node = self.node;
+        let shards = &mut self.shards;
         self.forgetting.retain(|set, Forgetting { order, through, clock }| {
             let exists = |lease: u64| lease.checked_add(order.ranges).is_some();
             let is_over = |lease| exists(lease) && order.place(lease) < *through;
@@ -279,7 +283,7 @@ impl Server {
         });
     }
 
-    /// Whether it should be told of the time soon, for something waits for that alone.
+    /// Whether it needs ticks soon, because a shard has an open batch or a backfill under way.
     #[must_use]
     pub fn hurries(&self) -> bool {
         // Only shards of servers with a serving lease have replicas.
@@ -303,10 +307,10 @@ impl Server {
             }
             Control::Adopt { plan, enacted, .. } => self.adopt(head, plan, enacted, out),
             Control::Finish | Control::Released => self.finished = true,
-            // For people to read.
+            // Only the shell reports it.
             Control::LeaveDeferred { .. } => {}
             Control::Checkpoint { number, clock, last, .. } => self.checkpoint(number, clock, last, out),
-            // Until it is restored, whoever drives this server is at it.
+            // If the table is not here yet, the shell is reading it and will call `restore`.
             Control::Restore { table, .. } if self.has_table(table) => {
                 let message = Message::Control(Control::TableAdded { table, problem: None });
                 out.send(Frame { head: Head::plain(self.node, head.from), message });
@@ -360,7 +364,8 @@ impl Server {
         }
     }
 
-    /// A worker speaks of a shard that is not here: its ticket fails, and this server goes on.
+    /// A worker names a shard of a table that does not exist: its ticket fails, and this server
+    /// goes on.
     fn unknown(&mut self, head: &Head, message: &Message, out: &mut Outbox) {
         self.misdirected += 1;
         let refusal = Refusal::UnknownTable;
@@ -389,6 +394,7 @@ impl Server {
     }
 }
 
+/// The shard that a message is for; `None` if it is for the server itself.
 fn shard_of(message: &Message) -> Option<(TableId, ShardId)> {
     match message {
         Message::Push(push) => Some((push.table, push.shard)),

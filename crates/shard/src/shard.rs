@@ -4,15 +4,15 @@
 //! | part | owns |
 //! | --- | --- |
 //! | [`Streams`] | the workers of the plan, and the once-only gate of each worker's stream |
-//! | [`PushDecoder`] | undoing codecs |
+//! | [`PushDecoder`] | the decoder of pushes and its meter |
 //! | [`LeasedParts`] | which parts of data leases the shard holds |
 //! | [`Clocks`] | the frontier, and contributions held for open clocks |
 //! | [`Rows`] | the rows, how keys find them, and the updater |
-//! | [`Followers`] | the change log, and who follows it: replicas, eager caches, readers |
+//! | [`Followers`] | the change log and its followers: replicas, eager caches, readers |
 //! | [`Reads`], [`Serving`] | parked reads, and whether this replica may answer |
-//! | [`CheckpointRequest`] | the checkpoint that is wanted |
+//! | [`CheckpointRequest`] | the checkpoint that was asked for |
 //!
-//! The ways through the parts are one file each: `push`, `read`, `advance` (the frontier moves),
+//! Each way through the parts is one file: `push`, `read`, `advance` (the frontier moves),
 //! `remove`, `replicate`, `feed`, `checkpoint`.
 
 mod advance;
@@ -44,9 +44,10 @@ use wire::{
     Tune,
 };
 
-/// A parked read says so after this long, and again each time it has passed.
+/// The reader of a parked read is told that it waits after this long, and again each time it has
+/// passed.
 const NOTICE_AFTER: Span = Span::from_secs(3);
-/// Workers named in a notice.
+/// A notice names at most this many workers.
 const NAMED: usize = 8;
 
 /// What a shard has done so far.
@@ -55,18 +56,19 @@ const NAMED: usize = 8;
 /// use shard::ShardCounts;
 ///
 /// let counts = ShardCounts { reads: 10, parked: 4, ..ShardCounts::default() };
-/// assert_eq!(counts.parked as f64 / counts.reads as f64, 0.4);    // the share of reads that had to wait
+/// // The share of reads that had to wait:
+/// assert_eq!(counts.parked as f64 / counts.reads as f64, 0.4);
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ShardCounts {
     /// Parts applied, or held for their clock.
     pub parts: u64,
-    /// Parts that had been finished before and were only acknowledged.
+    /// Parts that were finished before and only acknowledged again.
     pub repeated: u64,
-    /// Parts refused.
+    /// Parts and settings refused.
     pub refused: u64,
-    /// Parts of leases that were held already, for another worker had pushed them before it was
-    /// lost.
+    /// Parts of data leases that were held already, because another worker had pushed them before
+    /// it was lost.
     pub held_already: u64,
     /// Reads answered.
     pub reads: u64,
@@ -76,89 +78,91 @@ pub struct ShardCounts {
     pub most_parked: u64,
     /// Refreshes sent.
     pub refreshes: u64,
-    /// Clocks that were failed for all workers.
+    /// Clocks that failed for all workers.
     pub failed_clocks: u64,
-    /// Rows the shard holds now.
+    /// Rows that the shard holds now.
     pub rows: u64,
-    /// Slots that it has memory for: of those rows, and of deleted ones until new rows reuse them
-    /// or all rows are laid out anew.
+    /// Slots that it has memory for: those of rows, and those of deleted rows until new rows reuse
+    /// them or all rows are laid out anew.
     pub slots: u64,
-    /// Bytes of those rows, with what updaters keep beside them.
+    /// Bytes of those rows, with their updaters' state and positions.
     pub bytes: u64,
-    /// Leases of which it knows what it holds: those that are not over.
+    /// Data leases of which it holds parts and that are not over.
     pub leases: u64,
-    /// Examples that it was told of, in clocks that were applied.
+    /// Examples of applied pushes and clocks.
     pub examples: u64,
 }
 
 /// A shard of any number type, as the server drives it.
 pub(crate) trait AnyShard: Send {
-    /// One part of a push.
+    /// A worker sends a part of a push.
     fn push(&mut self, now: Time, head: &Head, push: Push, out: &mut Outbox);
-    /// A clock ended.
+    /// A worker has ended a clock.
     fn marker(&mut self, head: &Head, marker: &Marker, out: &mut Outbox);
-    /// A setting changes.
+    /// A worker changes a setting.
     fn tune(&mut self, head: &Head, tune: &Tune, out: &mut Outbox);
-    /// Takes the role that a plan gives it in the chain of its shard; `whole` where the plan says
-    /// that it holds everything.
+    /// Takes the role that a plan gives it in its chain. `whole`: the plan says that this replica
+    /// holds everything.
     fn take_part(&mut self, plan: PlanNumber, role: ChainRole, whole: bool, now: Time, out: &mut Outbox);
-    /// Goes by another plan: the frontier waits for those who count in it. Returns where it stands.
+    /// Adopts a plan: the frontier waits for the workers in it. Returns the frontier.
     fn adopt(&mut self, plan: &Plan, now: Time, out: &mut Outbox) -> Clock;
-    /// Whether it answers for its shard.
+    /// Whether it is the head of its chain.
     fn is_head(&self) -> bool;
-    /// Whether it may acknowledge and answer, as the head.
+    /// Sets whether it may acknowledge and answer, as the head.
     fn answer(&mut self, may: bool, out: &mut Outbox);
-    /// A chunk of a replication batch, or of a backfill.
+    /// The predecessor sends a chunk of a replication batch or of a backfill.
     fn replica(&mut self, now: Time, head: &Head, replica: ReplicaChunk, out: &mut Outbox);
     /// A replica acknowledges batches, or chunks of a backfill.
     fn replicated(&mut self, now: Time, head: &Head, replicated: &Replicated, out: &mut Outbox);
-    /// Forgets leases of a data set that are over, if the frontier is at `clock`. Says whether it
-    /// is.
+    /// Forgets data leases of a data set that are over, if the frontier has reached `clock`.
+    /// Returns whether it has.
     fn forget_leases(&mut self, set: u32, clock: Clock, is_over: &dyn Fn(u64) -> bool) -> bool;
-    /// Whether time alone will bring something about.
+    /// Whether it needs ticks soon, because a batch is open or a backfill is under way.
     fn hurries(&self) -> bool;
-    /// A checkpoint of this number is to hold the shard as of this clock; the last one, as it is
-    /// when every worker has left.
+    /// Asks for checkpoint `number` at `clock`. `last`: every worker has left, and the copy is made
+    /// at once.
     fn checkpoint(&mut self, number: u64, clock: Clock, last: bool);
-    /// The copy that was made for the checkpoint, once, if this shard is the head and may answer.
+    /// Takes the copy that was made for the checkpoint, once, if this shard is the head and may
+    /// answer.
     fn take_image(&mut self) -> Option<ShardImage>;
-    /// The checkpoint whose clock has passed without a copy, and where the frontier stands.
+    /// The number of the checkpoint whose clock has passed without a copy, and the frontier.
     fn missed(&self) -> Option<(u64, Clock)>;
-    /// Is as it was at the clock of a checkpoint, with the plan's workers about to begin that
-    /// clock. Says in words why it cannot be. The residuals of workers are pushed to its rows, as
-    /// one contribution to that clock.
+    /// Restores the shard to a checkpoint's clock; the plan's workers begin with that clock. Pushes
+    /// the residuals of workers to its rows, as one contribution to that clock. Returns why it
+    /// cannot.
     fn restore(&mut self, clock: Clock, image: &ShardImage, residuals: &[ResidualRows]) -> Result<(), String>;
     /// The frontier.
     fn frontier(&self) -> Clock;
-    /// One part of a read.
+    /// A reader sends a part of a read.
     fn pull(&mut self, now: Time, head: &Head, pull: Pull, out: &mut Outbox);
-    /// Receipt of a refresh.
+    /// A worker has received a refresh.
     fn refreshed(&mut self, head: &Head, receipt: &Refreshed);
-    /// Everything that arrived together has been handled: acknowledge it.
+    /// Everything that arrived together has been handled: sends the acknowledgements that are due.
     fn settle(&mut self, now: Time, out: &mut Outbox);
-    /// Says who is waited for, where somebody has waited long.
+    /// Time has passed: resends what is late, and tells readers of long-parked reads whom they wait
+    /// for.
     fn tick(&mut self, now: Time, out: &mut Outbox);
-    /// Workers that reads wait for here.
+    /// Workers that parked reads of this shard wait for.
     fn waited_for(&self) -> Vec<WorkerId>;
-    /// Where it sends batches: the resend timeout, and the measured round trip.
+    /// The resend timeout of the slowest receiver of batches, and its measured round trip.
     fn resends(&self) -> Option<(Span, Measured)>;
-    /// What it has done so far.
+    /// Counts of what it has done so far.
     fn counts(&self) -> ShardCounts;
-    /// What codecs have cost and gained here: decoding what is pushed, and encoding what is read.
+    /// What codecs have cost and gained here: decoding pushes, and encoding answers.
     fn meters(&self) -> [Meter; 2];
 }
 
-/// What all shards of a server have in common.
+/// What all shards of a server share.
 pub(crate) struct ShardContext<'a> {
-    /// Who takes part.
+    /// The plan, with its workers.
     pub plan: &'a Plan,
-    /// The updaters there are.
+    /// The known updaters.
     pub registry: &'a Updaters,
-    /// Where answers are put.
+    /// Memory for answers.
     pub pool: &'a Pool,
-    /// What a shard remembers of key lists.
+    /// Bound on the memory for key lists of one shard, in bytes.
     pub list_bytes: usize,
-    /// For the meters of codecs.
+    /// Measures time for the meters of codecs.
     pub stopwatch: Stopwatch,
 }
 
@@ -176,7 +180,7 @@ pub fn make(
     })
 }
 
-/// A shard of numbers of one type.
+/// A shard whose numbers have type `T`.
 pub(crate) struct Shard<T: Number> {
     identity: Identity,
     spec: TableSpec,
@@ -232,7 +236,7 @@ impl<T: Number> Shard<T> {
         (ShardView { identity, streams, clocks, leases, rows, pool }, followers)
     }
 
-    /// The head of a frame to a worker, with the frontier that workers are told of.
+    /// The head of a frame to a worker, with the announced frontier.
     fn head(&self, to: WorkerId) -> Head {
         self.view().head_to(to, self.announced())
     }
@@ -241,8 +245,8 @@ impl<T: Number> Shard<T> {
         out.send(Frame { head: self.head(to), message });
     }
 
-    /// Puts the rows in order, if it is time. Here alone everything that knows rows by their slots
-    /// is told that they have moved.
+    /// Puts the rows in order, if it is time. Only here, the other parts that know rows by their
+    /// slots are told that rows have moved.
     fn put_rows_in_order(&mut self) {
         let Some(moves) = self.rows.put_in_order() else { return };
         self.clocks.renumber(self.rows.width(), &moves);
@@ -309,11 +313,11 @@ impl<T: Number> AnyShard for Shard<T> {
     }
 
     fn forget_leases(&mut self, set: u32, clock: Clock, is_over: &dyn Fn(u64) -> bool) -> bool {
-        let there = self.clocks.frontier() >= clock;
-        if there {
+        let is_reached = self.clocks.frontier() >= clock;
+        if is_reached {
             self.leases.forget(set, is_over);
         }
-        there
+        is_reached
     }
 
     fn hurries(&self) -> bool {
@@ -327,7 +331,7 @@ impl<T: Number> AnyShard for Shard<T> {
     fn take_image(&mut self) -> Option<ShardImage> {
         let may_answer = self.serving.may_answer() && AnyShard::is_head(self);
         let announced = self.announced();
-        // A head whose serving lease has ended may lack what another one was told.
+        // A head whose serving lease has ended may lack what a newer head has accepted.
         if may_answer { self.checkpoint.take(announced) } else { None }
     }
 
@@ -352,7 +356,8 @@ impl<T: Number> AnyShard for Shard<T> {
         if !self.serving.may_answer() || !AnyShard::is_head(self) {
             return;
         }
-        let (table, shard) = (self.identity.table, self.identity.shard());
+        let table = self.identity.table;
+        let shard = self.identity.shard();
         let replicas = &self.followers.replicas;
         for (worker, through, refused) in self.streams.take_acknowledgements(|worker| replicas.durable(worker)) {
             self.say(worker, Message::Acked(Acked { table, shard, through, refused }), out);
@@ -363,7 +368,8 @@ impl<T: Number> AnyShard for Shard<T> {
         self.now = now;
         self.tick_feed();
         self.tick_chain(out);
-        let (table, shard) = (self.identity.table, self.identity.shard());
+        let table = self.identity.table;
+        let shard = self.identity.shard();
         for (worker, request, own) in self.reads.overdue(now, NOTICE_AFTER) {
             let on = if own { Vec::new() } else { self.clocks.slowest(NAMED) };
             self.say(worker, Message::ReadWaiting(ReadWaiting { table, shard, request, on }), out);
@@ -386,7 +392,7 @@ impl<T: Number> AnyShard for Shard<T> {
 
     fn counts(&self) -> ShardCounts {
         let rows = self.rows.len() as u64;
-        // A row has its position beside it.
+        // Eight bytes for the position of each row.
         let bytes = rows * (self.rows.row_state_bytes() + 8) as u64;
         let reads = self.reads.counts();
         ShardCounts {

@@ -1,4 +1,4 @@
-//! A read-only view of a shard: what followers and checkpoints encode from.
+//! A read-only view of a shard, from which followers and checkpoints encode.
 
 use crate::identity::Identity;
 use crate::intake::clocks::Clocks;
@@ -25,7 +25,7 @@ pub(crate) struct ShardView<'a, T: Number> {
     pub leases: &'a LeasedParts,
     /// Its rows.
     pub rows: &'a Rows<T>,
-    /// Where payloads are made.
+    /// Memory for payloads.
     pub pool: &'a Pool,
 }
 
@@ -51,15 +51,15 @@ impl<T: Number> ShardView<'_, T> {
         self.rows.row_states(slots.iter().copied(), self.pool)
     }
 
-    /// The values of the rows at these positions and slots as a reader at this frontier sees them,
-    /// those of new rows where there are none.
+    /// The values that a reader at this frontier sees at these positions and slots. Where there is
+    /// no row, the values of a new row.
     pub fn values(&self, positions: &[u64], slots: &[u32], frontier: Clock) -> Payload {
         let mut values = self.pool.take(slots.len() * self.rows.width() * size_of::<T>());
         self.rows.read_all(frontier, positions, slots, values.numbers_mut::<T>());
         values.freeze()
     }
 
-    /// Everything that the shard knows beside its rows and sums, as bytes.
+    /// The shard metadata, as bytes.
     pub fn metadata(&self) -> Vec<u8> {
         ShardMetadata::of(self).bytes()
     }

@@ -1,5 +1,5 @@
-//! Checkpoints of a server: its shards are copied when their frontiers reach a clock, and made from
-//! such copies when a run is resumed.
+//! Checkpoints of a server: shards are copied when their frontiers reach a clock, and restored from
+//! such copies when a run resumes.
 
 use super::Server;
 use crate::checkpoint::ShardImage;
@@ -8,23 +8,23 @@ use crate::residual_rows::ResidualRows;
 use types::{Clock, NodeId, ShardId, TableId, TableSpec, Time};
 use wire::{Control, Field, Frame, Head, Message, Outbox, Reader, WireError};
 
-/// A table of a checkpoint, as a server is to hold it.
+/// A table of a checkpoint, as the shell gives it to a server to restore.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Restored {
     /// The table's number in this run.
     pub table: TableId,
-    /// How it is made.
+    /// The table's spec.
     pub spec: TableSpec,
     /// The clock of the checkpoint.
     pub clock: Clock,
-    /// Those shards that the server has a part in.
+    /// The shards of which the server has a replica.
     pub images: Vec<ShardImage>,
-    /// What workers had still to send to its rows.
+    /// Residuals of workers for its rows.
     pub residuals: Vec<ResidualRows>,
 }
 
 impl Restored {
-    /// Whether a shard is among them.
+    /// Whether it has an image of this shard.
     #[must_use]
     pub fn has(&self, id: ShardId) -> bool {
         self.images.iter().any(|image| image.shard == id)
@@ -41,33 +41,38 @@ impl Field for Restored {
     }
 
     fn get(input: &mut Reader<'_>) -> Result<Self, WireError> {
-        let (table, spec) = (Field::get(input)?, Field::get(input)?);
-        Ok(Self { table, spec, clock: Field::get(input)?, images: Field::get(input)?, residuals: Field::get(input)? })
+        Ok(Self {
+            table: Field::get(input)?,
+            spec: Field::get(input)?,
+            clock: Field::get(input)?,
+            images: Field::get(input)?,
+            residuals: Field::get(input)?,
+        })
     }
 }
 
 impl Server {
-    /// Copies that were made for a checkpoint since this was last asked. Whoever drives the server
-    /// writes them, beside it.
+    /// Takes the copies that were made for a checkpoint since the last call. The shell writes them
+    /// in a thread of its own.
     pub fn take_images(&mut self) -> Vec<ShardImage> {
         std::mem::take(&mut self.images)
     }
 
-    /// The shards of such a table that this server has a part in.
+    /// The shards of a table with this spec of which this server has a replica.
     #[must_use]
     pub fn shards_of(&self, spec: &TableSpec) -> Vec<ShardId> {
         let chains = self.plan.shards(spec.shape).into_iter().zip(&self.plan.chains);
         chains.filter(|(_, chain)| ChainRole::of(chain, self.node).is_some()).map(|(placed, _)| placed.shard).collect()
     }
 
-    /// Whether it holds a table already.
+    /// Whether it has the table already.
     #[must_use]
     pub fn has_table(&self, table: TableId) -> bool {
         self.tables.contains_key(&table)
     }
 
-    /// Holds a table as a checkpoint has it, before any worker knows of it, and tells the
-    /// coordinator so, or why it cannot.
+    /// Restores a table from a checkpoint, before any worker knows of it. Tells the coordinator
+    /// that the table is added, or why it cannot be.
     pub fn restore(&mut self, now: Time, restored: &Restored, out: &mut Outbox) {
         self.now = now;
         let table = restored.table;
@@ -80,6 +85,7 @@ impl Server {
         out.send(Frame { head: Head::plain(self.node, NodeId::Coordinator), message });
     }
 
+    /// Makes the table and fills its shards from the images.
     fn restore_table(&mut self, restored: &Restored, out: &mut Outbox) -> Result<(), String> {
         let Restored { table, spec, clock, images, residuals } = restored;
         self.add_table(*table, spec, out)?;
@@ -88,12 +94,15 @@ impl Server {
             let image = images.iter().find(|image| image.shard == *id);
             let image = image.ok_or_else(|| format!("the checkpoint lacks shard {} of table '{name}'", id.0))?;
             let restored = shard.restore(*clock, image, residuals);
-            restored.map_err(|problem| format!("shard {} of table '{name}' in the checkpoint: {problem}", id.0))?;
+            restored.map_err(|problem| {
+                format!("cannot restore shard {} of table '{name}' from the checkpoint: {problem}", id.0)
+            })?;
         }
         Ok(())
     }
 
-    /// A checkpoint is wanted. What it can have no more is said, each time.
+    /// The coordinator asks for a checkpoint. Tells it, each time it asks, of shards whose frontier
+    /// has passed the clock without a copy.
     pub(super) fn checkpoint(&mut self, number: u64, clock: Clock, last: bool, out: &mut Outbox) {
         if self.checkpoint.is_none_or(|(known, ..)| known < number) {
             self.checkpoint = Some((number, clock, last));
@@ -109,7 +118,7 @@ impl Server {
         }
     }
 
-    /// The furthest frontier of any shard that it answers for.
+    /// The highest frontier of the shards of which it is the head.
     pub(super) fn furthest(&self) -> Clock {
         let heads = self.shards.values().filter(|shard| shard.is_head());
         heads.map(|shard| shard.frontier()).max().unwrap_or_default()
@@ -141,10 +150,13 @@ mod tests {
             Self { server, out: Outbox::new(), sent: vec![0; workers.len()] }
         }
 
+        /// A worker sends a message, at its clock.
         fn says(&mut self, worker: u32, source: u64, clock: u64, message: Message) {
             self.sent[worker as usize] += 1;
             let mut head = Head::plain(NodeId::Worker(worker), NODE);
-            (head.source, head.number, head.clock) = (Source(source), self.sent[worker as usize], Clock(clock));
+            head.source = Source(source);
+            head.number = self.sent[worker as usize];
+            head.clock = Clock(clock);
             self.server.handle(Time(0), Frame { head, message }, &mut self.out);
             self.server.settle(&mut self.out);
         }
@@ -152,8 +164,15 @@ mod tests {
         fn push(&mut self, worker: u32, source: u64, clock: u64, row: u64) {
             let keys = KeyPart::Run { first: Position(row), count: 1 };
             let values = Payload::new(vec![1i64 << (8 * clock)]);
-            let (table, shard, number) = (TABLE, ShardId(0), NumberType::I64);
-            let push = Push { table, shard, settled: 0, number, writes: Writes::GRADIENTS, keys, values };
+            let push = Push {
+                table: TABLE,
+                shard: ShardId(0),
+                settled: 0,
+                number: NumberType::I64,
+                writes: Writes::GRADIENTS,
+                keys,
+                values,
+            };
             self.says(worker, source, clock, Message::Push(push));
         }
 
@@ -162,6 +181,7 @@ mod tests {
             self.says(worker, source, clock, Message::Marker(marker));
         }
 
+        /// The coordinator sends a message. Returns what the server answers.
         fn told(&mut self, control: Control) -> Vec<Control> {
             let head = Head::plain(NodeId::Coordinator, NODE);
             self.out.drain().for_each(drop);
@@ -174,9 +194,15 @@ mod tests {
             said.collect()
         }
 
+        /// The coordinator asks for a checkpoint. Returns what the server answers.
         fn asked(&mut self, number: u64, clock: u64) -> Vec<Control> {
-            let (location, name) = (String::new(), String::new());
-            self.told(Control::Checkpoint { number, clock: Clock(clock), last: false, location, name })
+            self.told(Control::Checkpoint {
+                number,
+                clock: Clock(clock),
+                last: false,
+                location: String::new(),
+                name: String::new(),
+            })
         }
 
         fn rows(&mut self) -> Vec<Vec<i64>> {
@@ -189,8 +215,8 @@ mod tests {
         TableSpec::dense("t", 2, 1).number(NumberType::I64).combine(combine).updater(UpdaterSpec::Sum)
     }
 
-    /// Two workers: one is at clock 3, and the other ends clock 0, then clock 1, of which a
-    /// checkpoint is made.
+    /// A run of two workers and the rows of its checkpoint at clock 2. One worker is at clock 3
+    /// when the other ends clock 1, which brings the frontier to clock 2.
     fn copied(combine: Combine) -> (Run, Vec<Vec<i64>>) {
         let mut run = Run::new(&[1, 2]);
         run.server.add_table(TABLE, &spec(combine), &mut run.out).expect("made");
@@ -200,7 +226,7 @@ mod tests {
         }
         run.push(1, 2, 0, 1);
         run.end(1, 2, 0);
-        assert_eq!(run.asked(1, 2), [], "it comes by clock 2 yet");
+        assert_eq!(run.asked(1, 2), [], "the frontier has yet to reach clock 2");
         assert_eq!(run.rows().len(), 0);
         run.push(1, 2, 1, 1);
         run.end(1, 2, 1);
@@ -211,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_of_a_clock_table_holds_every_clock_before_and_nothing_of_later_ones() {
+    fn checkpoint_of_a_clock_table_holds_every_earlier_clock_and_no_later_one() {
         let (mut run, rows) = copied(Combine::Clock(Reduce::Sum));
         assert_eq!(rows, [[0x0101, 0x0101]]);
         assert_eq!(run.asked(1, 2), [], "it was made once, and is not missed");
@@ -219,13 +245,13 @@ mod tests {
         assert_eq!(run.asked(2, 2), [missed], "clock 2 has passed");
         run.end(0, 1, 3);
         run.end(1, 2, 3);
-        assert_eq!(run.rows().len(), 0, "and is not copied later");
+        assert_eq!(run.rows().len(), 0, "a missed checkpoint is not made later");
         assert_eq!(run.asked(3, 4), []);
-        assert_eq!(run.rows(), [[0x01_0101, 0x01_0101]], "the frontier stands there");
+        assert_eq!(run.rows(), [[0x01_0101, 0x01_0101]], "the frontier is at that clock");
     }
 
     #[test]
-    fn a_frontier_that_passes_several_clocks_at_once_is_copied_at_the_right_one() {
+    fn checkpoint_is_copied_at_its_clock_when_the_frontier_passes_several_at_once() {
         let mut run = Run::new(&[1, 2]);
         run.server.add_table(TABLE, &spec(Combine::Clock(Reduce::Sum)), &mut run.out).expect("made");
         for clock in 0..3 {
@@ -240,13 +266,13 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_of_a_table_that_applies_each_push_holds_what_was_there() {
+    fn checkpoint_of_an_each_table_holds_every_push_so_far() {
         let (_, rows) = copied(Combine::Each);
-        assert_eq!(rows, [[0x01_0101, 0x0101]], "of worker 0 clock 2, too");
+        assert_eq!(rows, [[0x01_0101, 0x0101]], "worker 0 has pushed in clock 2 too");
     }
 
     #[test]
-    fn a_copy_is_handed_over_when_the_last_of_the_chain_is_as_far() {
+    fn checkpoint_is_taken_once_the_tail_has_reached_its_clock() {
         let mut run = Run::new(&[1]);
         let mut plan = run.server.plan.clone();
         plan.chains = vec![types::Chain { replicas: vec![0, 1], backfilling: Vec::new() }];
@@ -256,7 +282,7 @@ mod tests {
         run.push(0, 1, 0, 0);
         run.end(0, 1, 0);
         run.server.tick(Time(1_000_000_000), &mut run.out);
-        assert_eq!(run.rows().len(), 0, "whoever took over now would be at clock 0");
+        assert_eq!(run.rows().len(), 0, "a replica that took over now would be at clock 0");
         for batch in 1..=2 {
             let replicated = wire::Replicated { table: TABLE, shard: ShardId(0), through: batch, backfill: None };
             let head = Head { plan: run.server.plan.number, ..Head::plain(NodeId::Server(1), NODE) };
@@ -269,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_copy_holds_every_clock_that_anybody_has_ended() {
+    fn last_checkpoint_holds_every_clock_that_any_worker_has_ended() {
         for combine in [Combine::Clock(Reduce::Sum), Combine::Each] {
             let mut run = Run::new(&[1, 2]);
             run.server.add_table(TABLE, &spec(combine), &mut run.out).expect("made");
@@ -277,18 +303,23 @@ mod tests {
                 run.push(0, 1, clock, 0);
                 run.end(0, 1, clock);
             }
-            // The other one has left in the middle of clock 1: what it has pushed counts.
+            // The other worker leaves in the middle of clock 1. Its push in that clock counts.
             run.push(1, 2, 0, 1);
             run.end(1, 2, 0);
             run.push(1, 2, 1, 1);
-            let (number, clock, location, name) = (1, Clock(3), String::new(), String::new());
-            run.told(Control::Checkpoint { number, clock, last: true, location, name });
+            run.told(Control::Checkpoint {
+                number: 1,
+                clock: Clock(3),
+                last: true,
+                location: String::new(),
+                name: String::new(),
+            });
             assert_eq!(run.rows(), [[0x01_0101, 0x0101]]);
         }
     }
 
     #[test]
-    fn bookkeeping_is_not_copied() {
+    fn checkpoint_leaves_out_bookkeeping_tables() {
         let mut run = Run::new(&[1]);
         run.server
             .add_table(TABLE, &TableSpec { name: ".t".into(), ..spec(Combine::Each) }, &mut run.out)
@@ -300,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_of_other_workers_goes_on_from_a_copy() {
+    fn restored_server_serves_a_run_of_other_workers() {
         let mut run = Run::new(&[1, 2]);
         let spec = spec(Combine::Clock(Reduce::Sum));
         run.server.add_table(TABLE, &spec, &mut run.out).expect("made");
@@ -324,7 +355,7 @@ mod tests {
         next.asked(1, 2);
         next.push(0, 7, 1, 1);
         next.end(0, 7, 1);
-        assert_eq!(next.rows(), [[0x01, 0x0101]], "clock 0 from before, and clock 1 of those who are here alone");
+        assert_eq!(next.rows(), [[0x01, 0x0101]], "clock 0 of the run before, and clock 1 of this run's worker only");
 
         let mut other = Run::new(&[7]);
         let wide = Restored { spec: TableSpec { width: 2, ..restored.spec.clone() }, ..restored.clone() };
@@ -332,7 +363,7 @@ mod tests {
         let lacking = Restored { images: Vec::new(), ..restored };
         other.server.restore(Time(0), &lacking, &mut other.out);
         let problems: Vec<String> = other.out.drain().map(|frame| format!("{:?}", frame.message)).collect();
-        assert!(problems[0].contains("its rows are 1 numbers of type i64, and the table's 2"), "{problems:?}");
+        assert!(problems[0].contains("its rows have 1 numbers of type i64, and the table's 2"), "{problems:?}");
         assert!(problems[1].contains("the checkpoint lacks shard 0 of table 't'"), "{problems:?}");
     }
 }

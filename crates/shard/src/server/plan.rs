@@ -1,5 +1,6 @@
-//! How a server adopts plans: it holds the shards that a plan gives it, in the role that it has in
-//! each chain. It answers for a new shard only when every other server has adopted the plan, too.
+//! How a server adopts a plan: it holds the shards that the plan gives it, each in the server's
+//! role in the chain. As the new head of a shard, it answers once every server has adopted the
+//! plan.
 
 use super::Server;
 use crate::follow::replica::peers::ChainRole;
@@ -8,7 +9,8 @@ use types::{Clock, NodeId, Placed, Plan, TableId, TableSpec};
 use wire::{Control, Frame, Head, Message, Outbox};
 
 impl Server {
-    /// Every server goes by the plan: nobody else answers for the shards that are this server's.
+    /// Every server has adopted the plan, so no other one answers for this server's shards: shards
+    /// that waited for that start to answer.
     fn enact(&mut self, out: &mut Outbox) {
         let holds = self.holds_lease();
         for name in self.roles.enact() {
@@ -19,7 +21,8 @@ impl Server {
         }
     }
 
-    /// Goes by another plan, unless it is an old one, and says how far its shards are.
+    /// Adopts a plan, unless it is older than the present one. Tells the coordinator the plan it
+    /// has and the highest frontier of its shards.
     pub(super) fn adopt(&mut self, head: &Head, plan: Plan, enacted: bool, out: &mut Outbox) {
         let mut frontier = Clock(0);
         let is_new = plan.number > self.plan.number;
@@ -32,7 +35,7 @@ impl Server {
         if plan.number >= self.plan.number {
             self.plan = plan;
             for (table, spec) in self.tables.clone() {
-                // It was made once, so it can be.
+                // Placing cannot fail: the table was made with this spec before.
                 self.place(table, &spec, out).ok();
             }
             self.shards.retain(|(_, shard), _| {
@@ -51,6 +54,7 @@ impl Server {
         out.send(Frame { head: Head::plain(self.node, head.from), message: Message::Control(adopted) });
     }
 
+    /// Makes a table with this spec, or returns why it cannot.
     pub(super) fn add_table(&mut self, table: TableId, spec: &TableSpec, out: &mut Outbox) -> Result<(), String> {
         codec::check_spec(spec).map_err(|error| error.to_string())?;
         self.place(table, spec, out)?;
@@ -58,17 +62,22 @@ impl Server {
         Ok(())
     }
 
-    /// Holds the shards of a table that the plan gives it, each in its role in the chain.
+    /// Makes the shards of a table that the plan gives this server, and sets the role of each in
+    /// its chain.
     fn place(&mut self, table: TableId, spec: &TableSpec, out: &mut Outbox) -> Result<(), String> {
         for (placed, chain) in self.plan.shards(spec.shape).into_iter().zip(&self.plan.chains) {
             let Some(role) = ChainRole::of(chain, self.node) else { continue };
             let NodeId::Server(index) = self.node else { continue };
             let name = (table, placed.shard);
             if !self.shards.contains_key(&name) {
-                let (plan, registry, pool) = (&self.plan, &self.registry, &self.pool);
-                let (list_bytes, stopwatch) = (self.list_bytes, self.stopwatch);
-                let terms = ShardContext { plan, registry, pool, list_bytes, stopwatch };
-                let shard = make(Placed { owner: self.node, ..placed }, table, spec, &terms);
+                let context = ShardContext {
+                    plan: &self.plan,
+                    registry: &self.registry,
+                    pool: &self.pool,
+                    list_bytes: self.list_bytes,
+                    stopwatch: self.stopwatch,
+                };
+                let shard = make(Placed { owner: self.node, ..placed }, table, spec, &context);
                 let mut shard = shard.map_err(|error| error.to_string())?;
                 shard.answer(self.holds_lease(), out);
                 if let Some((number, clock, last)) = self.checkpoint {

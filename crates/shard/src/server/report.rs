@@ -1,5 +1,5 @@
-//! What a server says of itself, beside its heartbeats: what it answers for, whom reads wait for,
-//! and how long it waits for what.
+//! A server's report to the coordinator, beside its heartbeats: the shards it answers for, the
+//! workers that reads wait for, and its time-outs.
 
 use super::Server;
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,7 +7,7 @@ use types::{Clock, ShardId, TableId, WorkerId};
 use wire::{NodeReport, Timeout};
 
 impl Server {
-    /// How it does. Whoever drives it adds what it knows itself.
+    /// The server's own part of the report. The shell adds its measurements.
     #[must_use]
     pub fn report(&self) -> NodeReport {
         let mut shards: BTreeMap<ShardId, u64> = BTreeMap::new();
@@ -22,7 +22,7 @@ impl Server {
         let slowest =
             self.shards.values().filter_map(|shard| shard.resends()).max_by_key(|(late, trip)| (*late, trip.mean));
         let resend = slowest.map(|(late, trip)| {
-            let why = "mean and four deviations of the time in which batches are acknowledged, 0.1 s at least, twice as long each time";
+            let why = "mean plus four deviations of the time until a batch is acknowledged, at least 0.1 s, doubled after each resend";
             Timeout::new("a replication batch is resent down the chain", late, why, Some(trip))
         });
         NodeReport {

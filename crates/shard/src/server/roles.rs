@@ -1,5 +1,5 @@
-//! Which shards a server is the head of, and which of those wait. A new head answers only when
-//! every server has adopted the plan: the head before it may not have heard that it is replaced.
+//! The shards of which a server is the head, and which of them wait. A new head answers only once
+//! every server has adopted the plan: the head before it may not know yet that it is replaced.
 
 use std::collections::BTreeSet;
 use types::{ShardId, TableId};
@@ -9,29 +9,31 @@ type Name = (TableId, ShardId);
 /// The shards of which this server is the head.
 #[derive(Debug)]
 pub(super) struct Roles {
-    /// Whether every server is known to go by the plan.
+    /// Whether every server is known to have adopted the plan.
     enacted: bool,
+    /// Shards of which this server is the head.
     heads: BTreeSet<Name>,
+    /// Those of `heads` that may not answer before the plan is enacted.
     waiting: BTreeSet<Name>,
 }
 
 impl Roles {
-    /// None, under a plan that everybody goes by.
+    /// No shards, under a plan that is enacted.
     pub fn new() -> Self {
         Self { enacted: true, heads: BTreeSet::new(), waiting: BTreeSet::new() }
     }
 
-    /// Whether every server is known to go by the plan.
+    /// Whether every server is known to have adopted the plan.
     pub fn is_enacted(&self) -> bool {
         self.enacted
     }
 
-    /// Another plan begins: not every server goes by it.
+    /// Another plan begins, which is not enacted.
     pub fn begin_plan(&mut self) {
         self.enacted = false;
     }
 
-    /// Every server goes by the plan. Returns the heads that waited for that.
+    /// The plan is enacted. Returns the heads that waited for that.
     pub fn enact(&mut self) -> BTreeSet<Name> {
         self.enacted = true;
         std::mem::take(&mut self.waiting)
@@ -69,10 +71,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_new_head_waits_until_the_plan_is_enacted_and_an_old_one_goes_on() {
-        let (old, new) = ((TableId(0), ShardId(0)), (TableId(0), ShardId(1)));
+    fn new_head_waits_until_the_plan_is_enacted_and_an_old_one_goes_on() {
+        let old = (TableId(0), ShardId(0));
+        let new = (TableId(0), ShardId(1));
         let mut roles = Roles::new();
-        assert!(!roles.set(old, true), "everybody goes by the first plan");
+        assert!(!roles.set(old, true), "the first plan is enacted");
         roles.begin_plan();
         assert_eq!((roles.set(old, true), roles.set(new, true)), (false, true));
         assert_eq!((roles.waits(old), roles.waits(new), roles.is_enacted()), (false, true, false));
@@ -81,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shard_that_is_no_head_any_more_waits_for_nothing() {
+    fn former_head_does_not_wait_for_the_plan() {
         let name = (TableId(0), ShardId(0));
         let mut roles = Roles::new();
         roles.begin_plan();

@@ -12,14 +12,16 @@ const HEARTBEATS: usize = 64;
 
 /// Until when a server may answer for its shards.
 pub(super) struct ServingLease {
+    /// How long the lease is valid after the heartbeat that renewed it was sent.
     length: Span,
-    /// `None` before the first heartbeat was acknowledged: the server cannot know how long ago it
-    /// was told to begin.
+    /// When the lease ends. `None` before the first heartbeat was acknowledged: the server cannot
+    /// know how long ago it was told to begin.
     until: Option<Time>,
-    /// The last heartbeat.
+    /// Number of the last heartbeat.
     heartbeats: u64,
-    /// Heartbeats that were not acknowledged yet: their numbers, and when they were sent.
+    /// Unacknowledged heartbeats: their numbers, and when they were sent.
     asked: VecDeque<(u64, Time)>,
+    /// Whether the lease was valid when it was last checked.
     holds: bool,
 }
 
@@ -29,18 +31,18 @@ impl ServingLease {
         Self { length, until: None, heartbeats: 0, asked: VecDeque::new(), holds: false }
     }
 
-    /// Whether it was valid when that was last looked at.
+    /// Whether the lease was valid when [`look`](Self::look) last checked it.
     pub fn holds(&self) -> bool {
         self.holds
     }
 
-    /// Looks whether it is valid now. Returns that, if it has changed.
+    /// Checks whether the lease is valid now. Returns that, if it has changed.
     pub fn look(&mut self, now: Time) -> Option<bool> {
         let holds = self.until.is_some_and(|until| now <= until);
         (std::mem::replace(&mut self.holds, holds) != holds).then_some(holds)
     }
 
-    /// The number of the heartbeat that goes out now and asks to renew the lease.
+    /// Notes that a heartbeat is sent now, which asks to renew the lease. Returns its number.
     pub fn ask(&mut self, now: Time) -> u64 {
         self.heartbeats += 1;
         self.asked.push_back((self.heartbeats, now));
@@ -67,22 +69,23 @@ mod tests {
     }
 
     #[test]
-    fn the_lease_lasts_from_the_sending_of_the_last_acknowledged_heartbeat() {
+    fn serving_lease_lasts_from_the_sending_of_the_last_acknowledged_heartbeat() {
         let mut lease = ServingLease::new(Span::from_secs(4));
         assert_eq!((lease.look(at(0)), lease.holds()), (None, false), "no heartbeat was acknowledged");
-        let (first, second) = (lease.ask(at(1)), lease.ask(at(3)));
+        let first = lease.ask(at(1));
+        let second = lease.ask(at(3));
         lease.acknowledged(first);
         assert_eq!(lease.look(at(5)), Some(true));
         assert_eq!(lease.look(at(6)), Some(false), "it was sent at 1 and lasts 4");
         lease.acknowledged(second);
-        assert_eq!((lease.look(at(7)), lease.look(at(7))), (Some(true), None), "said once");
+        assert_eq!((lease.look(at(7)), lease.look(at(7))), (Some(true), None), "a change is returned once");
         lease.acknowledged(first);
         lease.acknowledged(99);
         assert_eq!(lease.look(at(8)), Some(false), "late and unknown acknowledgements renew nothing");
     }
 
     #[test]
-    fn unacknowledged_heartbeats_are_bounded_and_the_oldest_are_forgotten() {
+    fn serving_lease_forgets_the_oldest_unacknowledged_heartbeats() {
         let mut lease = ServingLease::new(Span::from_secs(4));
         for second in 0..2 * HEARTBEATS as u64 {
             lease.ask(at(second));

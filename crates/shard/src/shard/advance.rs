@@ -7,13 +7,14 @@ use update::Number;
 use wire::Outbox;
 
 impl<T: Number> Shard<T> {
-    /// The frontier that workers are told of: what the tail holds. Rows may hold more.
+    /// The announced frontier: the one that the tail holds, which workers are told. The rows here
+    /// may hold later clocks.
     pub(super) fn announced(&self) -> Clock {
         self.followers.replicas.announced(self.clocks.frontier())
     }
 
-    /// Whether rows are those of the announced frontier and of no later one, where the table
-    /// promises that.
+    /// Whether the rows may be shown at the announced frontier. In a `clock` table, rows must hold
+    /// no later clock; in an `each` table, they always may.
     pub(super) fn is_exact(&self) -> bool {
         self.spec.combine == Combine::Each || self.announced() == self.clocks.frontier()
     }
@@ -22,7 +23,8 @@ impl<T: Number> Shard<T> {
     pub(super) fn frontier_moved(&mut self, by: WorkerId, out: &mut Outbox) {
         let frontier = self.clocks.frontier();
         if let Some(clock) = self.checkpoint.copies_at(frontier) {
-            // Nothing of later clocks: the frontier may have come by several at once.
+            // The frontier may have passed several clocks at once: later ones are applied after the
+            // copy.
             self.apply_before(clock);
             self.copy();
         }
@@ -36,7 +38,7 @@ impl<T: Number> Shard<T> {
         }
     }
 
-    /// Applies every clock before this one that is held.
+    /// Applies every held clock before `end`.
     pub(super) fn apply_before(&mut self, end: Clock) {
         self.leases.apply_before(end);
         while let Some(ended) = self.clocks.pop_before(end) {
@@ -54,24 +56,26 @@ impl<T: Number> Shard<T> {
                 }
             }
         }
-        // A clock in which nobody touched this shard still saw its examples.
+        // Examples of clocks without contributions to this shard count too.
         let others = self.clocks.take_other_examples(end);
         self.rows.count_examples(others);
     }
 
-    /// Workers are told of the frontier that the tail holds, if it is a new one.
+    /// Tells workers the announced frontier, if it is news.
     pub(super) fn announce(&mut self, out: &mut Outbox) {
         if !AnyShard::is_head(self) || !self.serving.may_answer() {
             return;
         }
-        let (announced, exact) = (self.announced(), self.is_exact());
+        let announced = self.announced();
+        let exact = self.is_exact();
         if self.serving.is_news(announced, exact) {
             self.serving.told(announced, exact);
             self.tell(self.followers.replicas.moved_by(), out);
         }
     }
 
-    /// Tells followers and parked reads of the frontier that workers may know of.
+    /// Publishes the announced frontier to followers, and answers the parked reads that it admits.
+    /// `by`: the worker that moved it.
     pub(super) fn tell(&mut self, by: Option<WorkerId>, out: &mut Outbox) {
         if !self.serving.may_answer() {
             return;

@@ -1,5 +1,5 @@
-//! Checkpoints through the parts of a shard: copies everything at a clock, and starts again from
-//! such a copy.
+//! Checkpoints through the parts of a shard: copies everything at a clock, and restores a shard
+//! from such a copy.
 
 use crate::checkpoint::{ImagePositions, ShardImage};
 use crate::metadata::ShardMetadata;
@@ -10,9 +10,8 @@ use update::Number;
 use wire::{Head, Keys, Payload, Push, Writes};
 
 impl<T: Number> Shard<T> {
-    /// A checkpoint of this number is to hold the shard as of this clock. When every worker has
-    /// left, and none of their messages is under way any more, it holds every clock that any of
-    /// them has ended.
+    /// Asks for checkpoint `number` at `clock`. `last`: every worker has left, and none of their
+    /// messages is under way. Then the copy holds every clock that any of them has ended.
     pub(super) fn begin_checkpoint(&mut self, number: u64, clock: Clock, last: bool) {
         if !self.spec.is_checkpointed() || !self.checkpoint.ask(number, clock, last) {
             return;
@@ -27,8 +26,8 @@ impl<T: Number> Shard<T> {
         self.look_at_clock();
     }
 
-    /// A head that hears of a checkpoint, or that was told of it before it was the head, may stand
-    /// at its clock already, or beyond.
+    /// Copies the shard now if it is the head and its frontier is at the checkpoint's clock
+    /// already. Called when a checkpoint is asked for, and when the role changes.
     pub(super) fn look_at_clock(&mut self) {
         if !AnyShard::is_head(self) {
             self.checkpoint.await_again();
@@ -37,7 +36,7 @@ impl<T: Number> Shard<T> {
         }
     }
 
-    /// Copies everything, as it is now.
+    /// Copies everything for the checkpoint, as it is now.
     pub(super) fn copy(&mut self) {
         let mut checkpoint = std::mem::take(&mut self.checkpoint);
         let Self { identity, spec, rows, .. } = &*self;
@@ -62,12 +61,12 @@ impl<T: Number> Shard<T> {
         self.checkpoint = checkpoint;
     }
 
-    /// The shard is as it was at `clock`. Its workers of then are forgotten, and what was held for
-    /// that clock and later ones, parts of leases included: the plan's workers begin with that
-    /// clock, and do it again.
+    /// Restores the shard to `clock`. Forgets the workers of the earlier run, and what was held for
+    /// that clock and later ones, parts of data leases included. The plan's workers begin with that
+    /// clock and push again.
     ///
-    /// The residuals of workers are pushed once, as a contribution to that clock: so they arrive
-    /// whichever workers take part now.
+    /// The residuals of the earlier workers are pushed once, as a contribution to that clock. So
+    /// they arrive whichever workers take part now.
     pub(super) fn start_from(
         &mut self,
         clock: Clock,
@@ -76,11 +75,14 @@ impl<T: Number> Shard<T> {
     ) -> Result<(), String> {
         let ShardImage { number, stride, places, rows, metadata, .. } = image;
         if *number != T::TYPE || *stride != self.rows.row_state_width() {
-            let (ours, width) = (T::TYPE, self.rows.row_state_width());
-            return Err(format!("its rows are {stride} numbers of type {number}, and the table's {width} of {ours}"));
+            let ours = T::TYPE;
+            let width = self.rows.row_state_width();
+            return Err(format!(
+                "its rows have {stride} numbers of type {number}, and the table's {width} of {ours}, the updater's state included; resume with the number type, width and updater of the checkpoint"
+            ));
         }
         let values = rows.numbers::<T>().filter(|values| Some(values.len()) == count_of(places, *stride));
-        let values = values.ok_or("it has not as many rows as positions")?;
+        let values = values.ok_or("its numbers of rows and positions differ; the file is damaged")?;
         self.put_image(places, values)?;
         let metadata =
             ShardMetadata::read(metadata).map_err(|error| format!("its metadata cannot be read: {error}"))?;
@@ -99,13 +101,16 @@ impl<T: Number> Shard<T> {
         Ok(())
     }
 
-    /// Applies the residuals that workers have for rows of this shard, as one contribution.
+    /// Applies the workers' residuals for rows of this shard, as one contribution.
     fn apply_residuals(&mut self, clock: Clock, residuals: &[ResidualRows]) -> Result<(), String> {
-        let (width, range) = (self.rows.width(), self.identity.placed.range);
+        let width = self.rows.width();
+        let range = self.identity.placed.range;
         let mut rows: Vec<(u64, &[f32])> = Vec::new();
         for ResidualRows { width: theirs, runs } in residuals {
             if *theirs as usize != width {
-                return Err(format!("what workers had still to send is {theirs} numbers wide, and the table {width}"));
+                return Err(format!(
+                    "rows of workers' residuals have {theirs} numbers, and the table's {width}; resume with the width of the checkpoint"
+                ));
             }
             let all = runs.iter().flat_map(|(first, values)| (*first..).zip(values.chunks_exact(width)));
             rows.extend(all.filter(|(position, _)| range.contains(Position(*position))));
@@ -114,7 +119,8 @@ impl<T: Number> Shard<T> {
             return Ok(());
         }
         rows.sort_by_key(|(position, _)| *position);
-        let (mut positions, mut sums) = (Vec::new(), Vec::<f64>::new());
+        let mut positions = Vec::new();
+        let mut sums = Vec::<f64>::new();
         for (position, row) in rows {
             if positions.last() != Some(&position) {
                 positions.push(position);
@@ -124,20 +130,27 @@ impl<T: Number> Shard<T> {
             sums[start..].iter_mut().zip(row).for_each(|(sum, value)| *sum += f64::from(*value));
         }
         let values: Vec<T> = sums.into_iter().map(T::from_f64).collect();
-        let unfit = |_| "what workers had still to send does not fit the table".to_owned();
+        let unfit =
+            |_| "workers' residuals do not fit the table; resume with the table spec of the checkpoint".to_owned();
         let keys = Keys::at(self.spec.shape.placement(), &positions).map_err(|error| unfit(error.to_string()))?;
-        let (table, shard, number) = (self.identity.table, self.identity.shard(), T::TYPE);
-        let (keys, values) = (keys.slice(0..keys.len()).in_full(), Payload::new(values));
-        let push = Push { table, shard, settled: 0, number, writes: Writes::GRADIENTS, keys, values };
+        let push = Push {
+            table: self.identity.table,
+            shard: self.identity.shard(),
+            settled: 0,
+            number: T::TYPE,
+            writes: Writes::GRADIENTS,
+            keys: keys.slice(0..keys.len()).in_full(),
+            values: Payload::new(values),
+        };
         let head = Head { clock, ..self.identity.plain_head(self.identity.placed.owner) };
         self.contribute(&head, &push).map_err(|_| unfit(String::new()))
     }
 
-    /// Puts the row state of an image in place.
+    /// Makes the rows of an image and sets their row state.
     fn put_image(&mut self, places: &ImagePositions, values: &[T]) -> Result<(), String> {
         let stride = self.rows.row_state_width();
         let refused = |refusal: wire::Refusal| format!("its rows do not fit the table: {refusal:?}");
-        let unequal = "its rows are not as many as its positions".to_owned();
+        let unequal = "its numbers of rows and positions differ; the file is damaged".to_owned();
         match places {
             ImagePositions::Run { first, count } => {
                 let resolved = self.rows.make_run(Position(*first), *count).map_err(refused)?;
@@ -148,7 +161,7 @@ impl<T: Number> Shard<T> {
                 order.sort_unstable_by_key(|at| list[*at]);
                 let positions: Vec<u64> = order.iter().map(|at| list[*at]).collect();
                 if positions.windows(2).any(|pair| pair[0] == pair[1]) {
-                    return Err("it has two rows at one position".to_owned());
+                    return Err("it has two rows at one position; the file is damaged".to_owned());
                 }
                 let resolved = self.rows.make_rows(&positions).map_err(refused)?;
                 let sorted: Vec<T> = order.iter().flat_map(|at| &values[at * stride..][..stride]).copied().collect();
@@ -158,6 +171,7 @@ impl<T: Number> Shard<T> {
     }
 }
 
+/// How many numbers the rows at these positions take.
 fn count_of(places: &ImagePositions, stride: usize) -> Option<usize> {
     usize::try_from(places.count()).ok()?.checked_mul(stride)
 }

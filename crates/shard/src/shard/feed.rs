@@ -1,6 +1,8 @@
-//! The change feed through the parts of a shard: one question of a reader, and one page of rows.
-//! The shard answers at once. The reader may be no member of the run, so nothing in the run waits
-//! for it.
+//! The change feed through the parts of a shard: answers one question of a reader with one page of
+//! rows.
+//!
+//! The shard answers at once. The reader need not be a member of the run, so nothing in the run
+//! waits for it.
 
 use crate::follow::Followers;
 use crate::shard::Shard;
@@ -11,15 +13,23 @@ use wire::{ASK_AGAIN, FeedCursor, Frame, Head, KeyPart, Message, Outbox, Payload
 
 impl<T: Number> Shard<T> {
     /// Answers with rows that changed. Tells the reader to ask again while this replica may not
-    /// answer, and while the rows are not those of a frontier that readers may see.
+    /// answer, or while its rows are ahead of the frontier that readers may see.
     pub(super) fn answer_feed(&mut self, now: Time, head: &Head, cursor: FeedCursor, pull: &Pull, out: &mut Outbox) {
-        let (table, shard, request) = (self.identity.table, self.identity.shard(), pull.request);
+        let request = pull.request;
         let message = match pull.keys {
             KeyPart::Scan { range } => {
-                let (sequence, contains, released_by, failed, more) = (Some(ASK_AGAIN), 0, None, Vec::new(), None);
-                let (positions, values) = (Payload::EMPTY, Payload::EMPTY);
-                let answer =
-                    Pulled { table, shard, request, contains, sequence, released_by, failed, more, positions, values };
+                let answer = Pulled {
+                    table: self.identity.table,
+                    shard: self.identity.shard(),
+                    request,
+                    contains: 0,
+                    sequence: Some(ASK_AGAIN),
+                    released_by: None,
+                    failed: Vec::new(),
+                    more: None,
+                    positions: Payload::EMPTY,
+                    values: Payload::EMPTY,
+                };
                 Message::Pulled(self.answer_page(now, cursor, range, answer))
             }
             KeyPart::Run { .. }
@@ -32,6 +42,7 @@ impl<T: Number> Shard<T> {
         out.send(Frame { head, message });
     }
 
+    /// Fills `answer` with a page, or returns it as it is if the reader must ask again.
     fn answer_page(&mut self, now: Time, cursor: FeedCursor, range: PositionRange, answer: Pulled) -> Pulled {
         if !self.serving.may_answer() {
             return answer;
@@ -42,26 +53,32 @@ impl<T: Number> Shard<T> {
         if self.is_exact() { self.feed_page(cursor, range, answer) } else { answer }
     }
 
-    /// The next rows that changed, as they are now, and behind them the deleted ones.
+    /// Fills `answer` with the next rows that changed, as they are now, followed by the positions
+    /// of deleted rows.
     fn feed_page(&mut self, cursor: FeedCursor, range: PositionRange, answer: Pulled) -> Pulled {
         let most = (PART_BYTES / (self.spec.row_bytes() + 8)).max(1);
         let (view, Followers { feed, log, .. }) = self.view_and_followers();
         let page = feed.page(cursor, range, most, log, view.rows);
         let slots = view.slots(&page.positions);
         let rows = page.positions.iter().copied().zip(slots);
-        // A row that only contributions to open clocks have made is not shown yet, where scans do
-        // not show it either.
+        // A pending row counts as deleted: scans do not show it either.
         let (there, gone): (Vec<Row>, Vec<Row>) =
             rows.partition(|(position, slot)| *slot != ABSENT && view.rows.shows(*position));
         let slots: Vec<u32> = there.iter().map(|row| row.1).collect();
         let positions: Vec<u64> = there.into_iter().chain(gone).map(|row| row.0).collect();
         let mut values = view.pool.take(slots.len() * view.rows.width() * size_of::<T>());
         view.rows.read(view.clocks.frontier(), Slots::List(&slots), values.numbers_mut::<T>());
-        let (contains, sequence, more) = (log.last(), page.reaches, page.more);
-        Pulled { contains, sequence, more, positions: Payload::new(positions), values: values.freeze(), ..answer }
+        Pulled {
+            contains: log.last(),
+            sequence: page.reaches,
+            more: page.more,
+            positions: Payload::new(positions),
+            values: values.freeze(),
+            ..answer
+        }
     }
 
-    /// Time has passed: stops a feed without readers, and bounds its history.
+    /// Time has passed: stops a feed without readers, or bounds its history.
     pub(super) fn tick_feed(&mut self) {
         let named = self.followers.need_changes();
         self.followers.tick_feed(self.now, self.rows.len());

@@ -1,5 +1,6 @@
-//! One push through the parts of a shard: gate, decode, validate, then applied or held for its
-//! clock, and finished.
+//! Pushes through the parts of a shard. A part passes the once-only gate, is decoded and validated,
+//! is applied or held for its clock, and is then finished in its stream. Clock markers and settings
+//! pass the same gate.
 
 use crate::intake::gate::Entrance;
 use crate::intake::validate::{check_setting, checked};
@@ -15,8 +16,8 @@ use wire::{
 use wire::{Tune, Writes};
 
 impl<T: Number> Shard<T> {
-    /// Admits the next item of a worker's stream, or answers for it. `Some`: do it, then
-    /// [`finish`](Self::finish) it.
+    /// Passes an item through the once-only gate. Returns its worker if it is the next item of the
+    /// stream: the caller handles it, then [`finish`](Self::finish)es it. Answers any other item.
     fn admit(&mut self, head: &Head, settled: u64, out: &mut Outbox) -> Option<WorkerId> {
         match self.streams.judge(head.source, head.number, settled) {
             Entrance::Open(worker) => return Some(worker),
@@ -28,8 +29,8 @@ impl<T: Number> Shard<T> {
             }
             Entrance::Expelled => {
                 let refused = vec![Refused { number: head.number, refusal: Refusal::Expelled }];
-                let (table, shard) = (self.identity.table, self.identity.shard());
-                let acked = Acked { table, shard, through: head.number, refused };
+                let acked =
+                    Acked { table: self.identity.table, shard: self.identity.shard(), through: head.number, refused };
                 let reply = Head { source: head.source, ..self.identity.plain_head(head.from) };
                 out.send(Frame { head: reply, message: Message::Acked(acked) });
             }
@@ -37,12 +38,13 @@ impl<T: Number> Shard<T> {
         None
     }
 
+    /// Asks a worker to resend its stream from `next`.
     fn ask_again(&self, worker: WorkerId, next: u64, reason: ResendReason, out: &mut Outbox) {
         let resend = Resend { table: self.identity.table, shard: self.identity.shard(), next, reason };
         self.say(worker, Message::Resend(resend), out);
     }
 
-    /// The worker's next item is finished. Reads of the worker that waited for it are answered.
+    /// The worker's next item is finished: answers the worker's reads that waited for it.
     fn finish(&mut self, worker: WorkerId, refusal: Option<Refusal>, out: &mut Outbox) {
         let finished = self.streams.finish(worker, refusal);
         self.followers.replicas.note_progress(self.now);
@@ -52,13 +54,13 @@ impl<T: Number> Shard<T> {
         }
     }
 
-    /// One part of a push.
+    /// Takes a part of a push.
     pub(super) fn take_push(&mut self, head: &Head, push: Push, out: &mut Outbox) {
         let Some(worker) = self.admit(head, push.settled, out) else { return };
         let writes = push.writes;
         let part = writes.lease();
         if let Some(clock) = part.and_then(|part| self.leases.held_in(part)) {
-            // It counts once, and its examples with it.
+            // Another worker pushed this part before. It counts once, and so do its examples.
             self.counts.held_already += 1;
             return self.finish(worker, Some(Refusal::AlreadyHeld { clock }), out);
         }
@@ -71,7 +73,7 @@ impl<T: Number> Shard<T> {
             }
         });
         if !matches!(done, Err(NotApplied::UnknownKeys(_) | NotApplied::Refuse(Refusal::TooManyLeases { .. }))) {
-            // A refusal is for good, too: a second run of the lease would hear the same.
+            // A refused part is held too: a second run of the lease would be refused again.
             let open = self.clocks.is_open(head.clock).then_some(head.clock);
             part.into_iter().for_each(|part| self.leases.hold(part, open));
         }
@@ -86,7 +88,8 @@ impl<T: Number> Shard<T> {
             }
             Err(NotApplied::Refuse(refusal)) => {
                 self.counts.refused += 1;
-                // Other shards count its examples: pushes before this one may have left them to it.
+                // The examples of a refused part count, because other shards count them too. They
+                // may include those of earlier parts.
                 self.count_examples(head);
                 self.fail_clock(worker, head, &refusal);
                 self.finish(worker, Some(refusal), out);
@@ -94,26 +97,26 @@ impl<T: Number> Shard<T> {
         }
     }
 
-    /// What is checked before a push is decoded. The clock comes first, because any other refusal
-    /// fails the clock that the part says it belongs to.
+    /// Checks that come before decoding. The clock is checked first, because most other refusals
+    /// fail the clock that the part names.
     fn check(&self, worker: WorkerId, head: &Head, writes: Writes) -> Result<(), NotApplied> {
         self.clocks.check(worker, head.clock)?;
         if writes.lease().is_some() && self.leases.is_full() {
             return Err(Refusal::TooManyLeases { most: RUNS as u64 }.into());
         }
         match (writes, self.spec.combine) {
-            // Where contributions are held apart by clock, no moment is a row's own.
+            // A `clock` table holds contributions apart, so there is no moment at which to set a
+            // row.
             (Writes::Rows, Combine::Clock(_)) => Err(Refusal::SetByClock.into()),
             (Writes::Nothing, _) if self.rows.is_dense() => Err(Refusal::Dense.into()),
             (Writes::Rows, Combine::Each) | (Writes::Gradients { .. } | Writes::Nothing, _) => Ok(()),
         }
     }
 
-    /// A refused contribution fails its clock for all workers alike. A part of a clock that has
-    /// ended, or is not held, does not undo what others did in it; nor do rows, which are no
-    /// contribution.
+    /// A refused contribution fails its clock for all workers. Some refusals do not: of parts whose
+    /// clock is wrong or not held, of leases without room, and of writes that are no contribution.
     fn fail_clock(&mut self, worker: WorkerId, head: &Head, refusal: &Refusal) {
-        let stray = matches!(
+        let is_harmless = matches!(
             refusal,
             Refusal::PastClock
                 | Refusal::FarAhead { .. }
@@ -121,12 +124,13 @@ impl<T: Number> Shard<T> {
                 | Refusal::SetByClock
                 | Refusal::Dense
         );
-        if matches!(self.spec.combine, Combine::Clock(_)) && !stray {
+        if matches!(self.spec.combine, Combine::Clock(_)) && !is_harmless {
             self.clocks.fail(FailedClock { clock: head.clock, worker, refusal: refusal.clone() });
         }
     }
 
-    /// Counts the examples of a push or a clock: at once, or when its clock is applied.
+    /// Counts the examples of a push or a marker: at once in an `each` table, when its clock is
+    /// applied in a `clock` table.
     fn count_examples(&mut self, head: &Head) {
         match self.spec.combine {
             Combine::Each => self.rows.count_examples(head.examples),
@@ -139,7 +143,7 @@ impl<T: Number> Shard<T> {
         let clock = head.clock;
         let values = checked(push, self.rows.width(), &mut self.rows)?;
         if values.is_empty() {
-            // It says how many examples were seen, and no more.
+            // A part without rows only carries examples.
             self.count_examples(head);
             return Ok(());
         }
@@ -164,21 +168,20 @@ impl<T: Number> Shard<T> {
         Ok(())
     }
 
-    /// Checks rows whole, then puts them in place of those that are there.
+    /// Sets rows: checks the part whole, then replaces the row state of its keys.
     fn put_in_place(&mut self, head: &Head, push: &Push) -> Result<(), NotApplied> {
         let values = checked(push, self.rows.row_state_width(), &mut self.rows)?;
         let found = self.rows.resolve(&push.keys, true)?;
         self.rows.count_examples(head.examples);
-        // There is a row for each key: that many were checked, and those that were missing have
-        // been made.
+        // Cannot fail: the number of values was checked, and absent rows were made.
         let put = self.rows.put_row_state(&found.slots, values);
         debug_assert!(put.is_some(), "{} numbers do not fill the rows", values.len());
         self.followers.changed(found.rows(&push.keys));
         Ok(())
     }
 
-    /// Deletes rows: at once, or after the combined update of the push's clock. Keys without a row
-    /// are passed over.
+    /// Deletes rows: at once in an `each` table, after the combined update of the push's clock in a
+    /// `clock` table. Skips keys without a row.
     fn delete(&mut self, head: &Head, push: &Push) -> Result<(), NotApplied> {
         if !push.values.is_empty() {
             return Err(Refusal::WrongLength { expected: 0, found: push.values.len() as u64 }.into());
@@ -189,7 +192,8 @@ impl<T: Number> Shard<T> {
         if let KeyPart::Known { signature, .. } | KeyPart::Chosen { signature, .. } = &push.keys
             && rows.len() as u64 != count
         {
-            // The shard remembers only the slots of that list. Sent in full, it names its rows.
+            // The shard remembers only the slots of this list, and needs its positions: the worker
+            // must send the keys in full.
             return Err(NotApplied::UnknownKeys(signature.0));
         }
         self.count_examples(head);
@@ -215,7 +219,7 @@ impl<T: Number> Shard<T> {
         }
     }
 
-    /// A setting changes, unless it makes no sense or is one of too many.
+    /// A worker changes a setting. Refuses a bad value, and settings at too many clocks.
     pub(super) fn take_tune(&mut self, head: &Head, tune: &Tune, out: &mut Outbox) {
         let Some(worker) = self.admit(head, tune.settled, out) else { return };
         let refusal = check_setting(tune.setting).and_then(|()| self.clocks.keep_setting(tune.at)).err();

@@ -1,5 +1,5 @@
-//! One read through the parts of a shard: admitted or parked, then collected from the rows and
-//! answered.
+//! Reads through the parts of a shard. A read is admitted, or parked until the frontier and the
+//! reader's own pushes allow an answer. Then its values are collected from the rows and sent.
 
 use crate::follow::Followers;
 use crate::intake::decode::unpacked;
@@ -12,7 +12,7 @@ use update::Number;
 use wire::{FailedClock, Frame, Head, KeyPart, Message, Outbox, Payload, Pull, PullRefused, Pulled, Refusal, Wants};
 
 impl<T: Number> Shard<T> {
-    /// A worker reads.
+    /// Takes a part of a read: answers it, parks it or refuses it.
     pub(super) fn start_read(&mut self, now: Time, head: &Head, pull: Pull, out: &mut Outbox) {
         if let Wants::Changes { cursor } = pull.wants {
             return self.answer_feed(now, head, cursor, &pull, out);
@@ -32,11 +32,13 @@ impl<T: Number> Shard<T> {
         }
     }
 
+    /// The refusal of a read.
     pub(super) fn refused(&self, request: u64, refusal: Refusal) -> PullRefused {
         PullRefused { table: self.identity.table, shard: self.identity.shard(), request, refusal }
     }
 
     /// Answers a read, or parks it until the frontier and the reader's own pushes allow an answer.
+    /// `released_by`: the worker that moved the frontier, if the read waited for that.
     pub(super) fn try_read(&mut self, read: ParkedRead, released_by: Option<WorkerId>, out: &mut Outbox) {
         let exact = self.is_exact();
         let frontier = self.clocks.frontier();
@@ -44,7 +46,7 @@ impl<T: Number> Shard<T> {
         let bounded = self.spec.consistency.bound().is_some();
         let admitted = exact && admits(self.announced()) && (self.serving.may_answer() || !bounded);
         if !admitted && admits(frontier) {
-            // The read waits only for the replicas.
+            // The read waits only until the replicas hold the frontier.
             self.followers.replicas.need_batch();
         }
         let has_own = self.streams.finished(read.worker) >= read.pull.after;
@@ -55,13 +57,15 @@ impl<T: Number> Shard<T> {
         let slack = self.spec.consistency.bound().unwrap_or(0);
         let needed = Clock(read.clock.0.saturating_sub(slack)).max(read.pull.frontier);
         let needed = if exact { needed } else { needed.max(frontier) };
-        let (worker, request) = (read.worker, read.pull.request);
+        let worker = read.worker;
+        let request = read.pull.request;
         if self.reads.park(read, (!admitted).then_some(needed)) == Parking::Full {
             let refusal = Refusal::TooManyReads { most: PARKED_READS as u64 };
             self.say(worker, Message::PullRefused(self.refused(request, refusal)), out);
         }
     }
 
+    /// Answers a read, with the deltas that it asks for.
     fn answer(&mut self, read: &ParkedRead, released_by: Option<WorkerId>, out: &mut Outbox) {
         let mut head = self.head(read.worker);
         let message = match self.collect(read, released_by) {
@@ -87,7 +91,7 @@ impl<T: Number> Shard<T> {
             Wants::Values => self.collect_values(read, answered),
             Wants::Active => self.collect_active(read, answered),
             Wants::RowState => self.collect_row_state(read, answered),
-            // Answered before it comes here: it waits for nobody.
+            // `start_read` has answered this one: it is never parked.
             Wants::Changes { .. } => Err(Refusal::Undecodable.into()),
         }
     }
@@ -133,7 +137,7 @@ impl<T: Number> Shard<T> {
         Ok(Pulled { sequence, values: values.freeze(), ..answered })
     }
 
-    /// Which of the rows are active.
+    /// Which of the rows that are read are active, a bit for each.
     fn collect_active(&mut self, read: &ParkedRead, answered: Pulled) -> Result<Pulled, NotApplied> {
         self.check_count(&read.pull.keys)?;
         let found = self.rows.resolve(&read.pull.keys, false)?;
@@ -141,7 +145,7 @@ impl<T: Number> Shard<T> {
         Ok(Pulled { positions: self.pool.copy(self.rows.active_bits(&slots).bytes()), ..answered })
     }
 
-    /// The state of the rows that are read: the first of them, as many as are a part.
+    /// The state of the rows that are read: as many of the first rows as one part holds.
     fn collect_row_state(&mut self, read: &ParkedRead, answered: Pulled) -> Result<Pulled, NotApplied> {
         let row_bytes = self.rows.row_state_bytes();
         if row_bytes > PART_BYTES {
@@ -161,8 +165,8 @@ impl<T: Number> Shard<T> {
                 if let KeyPart::Known { signature, .. } | KeyPart::Chosen { signature, .. } = keys
                     && rows.0.len() < most.min(count)
                 {
-                    // Only its slots are remembered; spelt out again, it tells which rows they are
-                    // of.
+                    // The shard remembers only the slots of this list, and needs its positions: the
+                    // worker must send the keys in full.
                     return Err(NotApplied::UnknownKeys(signature.0));
                 }
                 rows
@@ -172,8 +176,8 @@ impl<T: Number> Shard<T> {
         Ok(Pulled { more, positions: self.pool.copy(&positions), values, ..answered })
     }
 
-    /// Finds the rows that a read names, and makes those that a read creates. Returns them, and how
-    /// many keys the read names.
+    /// Finds the rows that a read names, and makes absent ones if reads of this table do. Returns
+    /// the rows and the number of keys.
     fn resolve_read(&mut self, keys: &KeyPart) -> Result<(FoundRows, usize), NotApplied> {
         let count = self.check_count(keys)?;
         let create = self.rows.reads_create();
@@ -184,7 +188,7 @@ impl<T: Number> Shard<T> {
         Ok((found, count as usize))
     }
 
-    /// How many keys a read names, unless they are more than a part of a read ever names.
+    /// How many keys a part names. Refuses more keys than a part may name.
     pub(super) fn check_count(&self, keys: &KeyPart) -> Result<u64, Refusal> {
         let count = keys.count().unwrap_or(0);
         let bytes = count.saturating_mul(self.spec.row_bytes() as u64);
@@ -194,7 +198,7 @@ impl<T: Number> Shard<T> {
         Ok(count)
     }
 
-    /// An answer without rows.
+    /// An answer to a read, still without rows.
     fn answered(&self, read: &ParkedRead, released_by: Option<WorkerId>) -> Pulled {
         let slack = self.spec.consistency.bound().unwrap_or(0);
         let in_view = |failed: &&FailedClock| failed.clock.0.saturating_add(slack).saturating_add(1) >= read.clock.0;

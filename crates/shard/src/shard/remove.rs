@@ -1,12 +1,13 @@
-//! Removal of rows through the parts of a shard: which rows go, and which are made anew at once.
+//! Removal of rows through the parts of a shard: which rows are removed, and which are reset.
 //!
 //! A removal in a clock of a `clock` table is applied after that clock's combined update. By then
 //! faster workers may have contributed to later clocks, and a later contribution makes the row
-//! anew. So a row that a held sum of an open clock names is not removed. It is reset, where it
-//! lies, to the initial values of a new row. All other rows are removed. Reads see no difference: a
-//! row of either kind reads like one that nobody has pushed. A scan of an ordered table shows a
-//! reset row once such a clock is applied; a `spread` table keeps no such record, and shows it at
-//! once.
+//! anew. So a row that a held sum of an open clock names is not removed: it keeps its slot and is
+//! reset to the initial values of a new row. All other rows are removed.
+//!
+//! Reads see no difference: a removed row and a reset row both read like a row without pushes.
+//! Scans do: an `ordered` table shows a reset row once such a clock is applied, a `spread` table at
+//! once, because it has no pending rows.
 
 use crate::intake::clocks::Clocks;
 use crate::rows::Rows;
@@ -23,7 +24,7 @@ impl<T: Number> Shard<T> {
         if positions.is_empty() {
             return;
         }
-        // Positions of other shards were refused when they came.
+        // Cannot fail: positions of other shards were refused when they arrived.
         let Ok(RemovedRows { removed, reset }) = remove_rows(&mut self.rows, &mut self.clocks, positions) else {
             return;
         };
@@ -32,19 +33,19 @@ impl<T: Number> Shard<T> {
     }
 }
 
-/// What became of the rows of a removal.
+/// The rows of a removal, by what happened to them.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct RemovedRows {
-    /// They do not exist any more. New rows reuse their slots, so whatever knows rows by slots must
-    /// be told in the same step.
+    /// Rows that were removed. New rows reuse their slots, so all parts that know rows by slots
+    /// must be told in the same step.
     pub removed: Vec<Row>,
-    /// They have their initial values again, and keep their slots: followers are told that they
+    /// Rows that have their initial values again and keep their slots. Followers are told that they
     /// have changed.
     pub reset: Vec<Row>,
 }
 
-/// Removes the rows at rising positions of a sparse table, after all clocks that the removal
-/// follows have been applied.
+/// Removes or resets the rows at rising positions of a sparse table. All clocks before the removal
+/// must have been applied.
 fn remove_rows<T: Number>(
     rows: &mut Rows<T>,
     clocks: &mut Clocks<T>,
@@ -63,8 +64,8 @@ fn remove_rows<T: Number>(
     Ok(RemovedRows { removed, reset })
 }
 
-/// Removes exactly the rows that the head of the chain has removed. A replica takes a removal in
-/// before it hears which clocks were applied first, so it may still hold sums of those.
+/// Removes exactly the rows that the head of the chain has removed. A replica takes a removal
+/// before it knows which clocks were applied first, so it may still hold sums of those clocks.
 pub(super) fn follow_removal<T: Number>(
     rows: &mut Rows<T>,
     clocks: &mut Clocks<T>,
@@ -75,6 +76,7 @@ pub(super) fn follow_removal<T: Number>(
     Ok(removed)
 }
 
+/// Removes rows from the slab and from the held sums.
 fn drop_rows<T: Number>(rows: &mut Rows<T>, clocks: &mut Clocks<T>, removed: &[Row]) {
     let positions: Vec<u64> = removed.iter().map(|(position, _)| *position).collect();
     rows.remove(&positions);
@@ -115,7 +117,7 @@ mod tests {
             self.clocks.will_change(Clock(clock), positions.iter().copied().zip(resolved.each()));
         }
 
-        /// Applies the clocks before `end`. Returns the rows that they say have changed.
+        /// Applies the clocks before `end`. Returns the rows that these clocks have changed.
         fn apply_before(&mut self, end: u64) -> Vec<Row> {
             let mut changed = Vec::new();
             while let Some(ended) = self.clocks.pop_before(Clock(end)) {
@@ -131,7 +133,7 @@ mod tests {
             self.rows.scan_shown(PositionRange::ALL, usize::MAX).0
         }
 
-        /// What a reader sees of a row, zero where there is none.
+        /// The value that a reader sees of a row, zero if there is none.
         fn value(&self, position: u64) -> f64 {
             let resolved = self.rows.find_rows(&[position]).expect("it is in the range");
             let mut value = [0.0];
@@ -150,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn removal_leaves_what_later_clocks_have_contributed() {
+    fn removal_keeps_contributions_of_later_clocks() {
         for initial in [Initial::Zero, SEEDED] {
             let mut parts = Parts::new(&clock_table().initial(initial));
             parts.contribute(0, &[1, 2, 3], &[1.0, 2.0, 3.0]);
@@ -160,7 +162,7 @@ mod tests {
             assert_eq!(parts.apply_before(1).len(), 3);
             // After clock 0: rows 2 and 3 are made anew by clocks 1 and 2.
             assert_eq!(parts.remove(&[1, 2, 3, 9]), [vec![1], vec![2, 3]]);
-            assert_eq!((parts.rows.len(), parts.shown()), (3, vec![]), "no scan shows what later clocks make");
+            assert_eq!((parts.rows.len(), parts.shown()), (3, vec![]), "no scan shows rows that later clocks make");
             assert_eq!([2, 3].map(|position| parts.value(position)), [fresh[1], fresh[2]]);
             assert_eq!(parts.apply_before(2).len(), 2);
             assert_eq!(parts.shown(), [2, 4]);
@@ -176,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn removal_gives_slots_to_rows_that_no_held_sum_takes_for_others() {
+    fn removal_frees_only_slots_that_no_held_sum_names() {
         let mut parts = Parts::new(&clock_table());
         parts.contribute(0, &[1, 2], &[1.0, 2.0]);
         parts.contribute(1, &[2], &[20.0]);
@@ -190,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn held_sums_move_with_the_rows_that_are_left() {
+    fn removal_moves_held_sums_with_the_rows_that_are_left() {
         const ROWS: u64 = 20_000;
         for spec in [clock_table(), TableSpec::sparse("t", 1).combine(Combine::Clock(Reduce::Sum))] {
             let mut parts = Parts::new(&spec);
@@ -220,12 +222,12 @@ mod tests {
     }
 
     #[test]
-    fn replica_removes_what_the_head_removed_even_where_it_still_holds_an_applied_clock() {
+    fn replica_removes_rows_that_a_held_clock_still_names() {
         let mut parts = Parts::new(&clock_table());
         parts.contribute(0, &[1, 2], &[1.0, 2.0]);
         let removed = follow_removal(&mut parts.rows, &mut parts.clocks, &[1, 9]).expect("they are in the range");
         assert_eq!(removed.iter().map(|(position, _)| *position).collect::<Vec<_>>(), [1]);
-        // The slot is another row's now, which the held clock does not change.
+        // Another row gets the slot. The held clock does not change it.
         parts.rows.make_rows(&[7]).expect("there is room");
         assert_eq!(parts.apply_before(1).len(), 1);
         assert_eq!([1, 2, 7].map(|position| parts.value(position)), [0.0, 2.0, 0.0]);

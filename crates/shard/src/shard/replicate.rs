@@ -1,5 +1,5 @@
-//! Replication through the parts of a shard: its role in the chain, batches that go out, and
-//! chunks that come in.
+//! Replication through the parts of a shard: its role in the chain, the batches that it sends, and
+//! the chunks that it takes in.
 
 use crate::changes::ChangeLog;
 use crate::follow::Followers;
@@ -30,18 +30,19 @@ impl<T: Number> Shard<T> {
         self.followers.trim();
         self.name_changes(needed_changes);
         if change.is_head {
-            // Every worker has to hear what this replica knows.
+            // Every worker must learn what is finished here.
             self.streams.acknowledge_nothing();
             self.streams.remind_all();
         } else {
-            // The workers ask the head.
+            // Workers ask the head instead.
             self.streams.acknowledge_nothing();
             self.reads.drop_all();
         }
         self.announce(out);
     }
 
-    /// Names changed rows by position from now on, or no longer, if that is not as it was before.
+    /// Starts or stops looking up positions of changed rows, as followers need it. `before`:
+    /// whether they needed it before.
     pub(super) fn name_changes(&mut self, before: bool) {
         let needed = self.followers.need_changes();
         self.rows.name_rows(needed);
@@ -50,13 +51,13 @@ impl<T: Number> Shard<T> {
         }
     }
 
-    /// Goes by another plan: the frontier waits for those who count in it. Returns the frontier.
+    /// Adopts a plan: the frontier waits for the workers in it. Returns the frontier.
     pub(super) fn go_by(&mut self, plan: &Plan, out: &mut Outbox) -> Clock {
         self.identity.plan = plan.number;
         let ranks = self.streams.ranks().max(plan.workers.len() as u32);
         let changed = (0..ranks).map(WorkerId).filter(|worker| self.streams.source(*worker) != plan.source(*worker));
         let changed: Vec<WorkerId> = changed.collect();
-        // New workers are waited for before the frontier moves on for those who left.
+        // New workers enter before others leave, so that the frontier does not pass them.
         for worker in &changed {
             self.expel(*worker);
             if let Some(source) = plan.source(*worker) {
@@ -74,25 +75,26 @@ impl<T: Number> Shard<T> {
         self.clocks.frontier()
     }
 
+    /// Refuses what a worker still sends, and drops its reads and subscriptions.
     fn expel(&mut self, worker: WorkerId) {
         self.streams.expel(worker);
         self.followers.drop_worker(worker);
         self.reads.drop_worker(worker);
     }
 
-    /// Begins to replicate.
+    /// Begins to replicate. See [`Replication::start_batches`].
     pub(super) fn start_batches(&mut self) {
         let (view, followers) = self.view_and_followers();
         followers.replicas.start_batches(&view);
     }
 
-    /// Closes the open batch, if it is due, and tells workers what the tail holds.
+    /// Closes the open batch, if it is due, and tells workers the frontier that the tail holds.
     pub(super) fn close_batch(&mut self, out: &mut Outbox) {
         self.replicate(|replicas, log, now, view| replicas.close_batch(now, log, view, out));
         self.announce(out);
     }
 
-    /// Does a step of replication, which returns whether to acknowledge to every worker again.
+    /// Runs a step of replication. The step returns whether to acknowledge to every worker again.
     fn replicate(&mut self, step: impl FnOnce(&mut Replication, &mut ChangeLog, Time, &ShardView<'_, T>) -> bool) {
         let now = self.now;
         let (view, followers) = self.view_and_followers();
@@ -103,8 +105,8 @@ impl<T: Number> Shard<T> {
         }
     }
 
-    /// A chunk of a batch or of a backfill arrives. With the last of its chunks a batch is taken,
-    /// if it is the next.
+    /// A chunk of a batch or of a backfill arrives. A chunk of a backfill is applied at once, a
+    /// batch when its last chunk has arrived.
     pub(super) fn take_chunk(&mut self, from: NodeId, chunk: ReplicaChunk, out: &mut Outbox) {
         let Followers { log, replicas, .. } = &mut self.followers;
         match replicas.arrive(from, chunk, log) {
@@ -112,8 +114,8 @@ impl<T: Number> Shard<T> {
             Arrival::Answered => replicas.answer(log, &self.identity, out),
             Arrival::Backfill { chunk, begins } => {
                 if begins {
-                    // Sums of an earlier backfill may be of clocks that are over, and its rows may
-                    // have been removed since.
+                    // The clocks of an earlier backfill's sums may be over, and its rows may have
+                    // been removed since.
                     self.clocks.forget_held();
                     self.forget_rows();
                 }
@@ -135,6 +137,7 @@ impl<T: Number> Shard<T> {
         }
     }
 
+    /// Applies a chunk. `None` if it is malformed.
     fn take(&mut self, ReplicaChunk { contents, positions, values, .. }: &ReplicaChunk) -> Option<()> {
         match contents {
             ChunkContents::Rows => self.take_rows(positions.numbers()?, values.numbers()?),
@@ -160,7 +163,7 @@ impl<T: Number> Shard<T> {
         }
     }
 
-    /// Knows what the metadata tells, and nothing else.
+    /// Replaces the metadata of this shard.
     pub(super) fn load(&mut self, metadata: ShardMetadata) {
         self.streams = metadata.streams;
         self.clocks.load(metadata.clocks);
@@ -168,7 +171,7 @@ impl<T: Number> Shard<T> {
         self.leases = metadata.leases;
     }
 
-    /// Puts the row state of another replica in place.
+    /// Sets row state that another replica has sent.
     fn take_rows(&mut self, positions: &[u64], values: &[T]) -> Option<()> {
         if !rise(positions) {
             return None;
@@ -177,7 +180,7 @@ impl<T: Number> Shard<T> {
         self.rows.put_row_state(&resolved, values)
     }
 
-    /// Removes rows that another replica does not have any more.
+    /// Removes rows that the predecessor has removed.
     fn take_removal(&mut self, positions: &[u64]) -> Option<()> {
         if self.rows.is_dense() || !rise(positions) {
             return None;
@@ -185,7 +188,7 @@ impl<T: Number> Shard<T> {
         follow_removal(&mut self.rows, &mut self.clocks, positions).ok().map(|_| ())
     }
 
-    /// Puts the sums that another replica holds for a clock in place.
+    /// Sets the sums that the predecessor holds for a clock.
     fn take_sums(&mut self, clock: Clock, positions: &[u64], values: &[T]) -> Option<()> {
         let width = self.rows.width();
         if !rise(positions) || values.len() != positions.len() * width {
@@ -195,7 +198,7 @@ impl<T: Number> Shard<T> {
         if let Some(sum) = self.clocks.sum(clock, Vec::new) {
             sum.set(width, self.rows.slot_count(), &resolved, values);
         }
-        // Known by position, too, for the time when this replica is the head.
+        // Also by position, for when this replica becomes head.
         self.clocks.will_change(clock, positions.iter().copied().zip(resolved.each()));
         Some(())
     }
@@ -206,7 +209,7 @@ impl<T: Number> Shard<T> {
         self.close_batch(out);
     }
 
-    /// Time has passed for the chain.
+    /// Time has passed: resends what is late, and closes a batch that is due.
     pub(super) fn tick_chain(&mut self, out: &mut Outbox) {
         self.replicate(|replicas, log, now, view| {
             replicas.tick(now, log, view, out);
@@ -216,8 +219,8 @@ impl<T: Number> Shard<T> {
     }
 }
 
-/// Whether these are in order, each once, as the index wants them: what comes from another server
-/// is checked like what comes from a worker.
+/// Whether positions rise, each once, as the index requires. Chunks of other servers are checked
+/// like messages of workers.
 fn rise(positions: &[u64]) -> bool {
     positions.is_sorted_by(|one, next| one < next)
 }
