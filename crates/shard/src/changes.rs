@@ -1,10 +1,10 @@
 //! The change log of a shard: which rows changed, in numbered batches without values.
 //!
-//! Rows enter the open batch when they change. Closing it gives it the next number. A follower (a
-//! replica, an eager cache, a reader of deltas or of the change feed) has the number of the last
-//! batch that it was sent, and is sent the rows that changed since, as they are at that moment. So
-//! a row that changed often travels once, and a resend after a gap is one message with everything
-//! since the follower's number.
+//! Rows enter the open batch when they change. Closing it gives it the next number. Followers are
+//! replicas, eager caches, and readers of deltas or of the change feed. Each has the number of the
+//! last batch that it was sent. It is sent the rows that changed since, as they are at that moment.
+//! So a row that changed often travels once, and a resend after a gap is one message with
+//! everything since the follower's number.
 //!
 //! The log holds positions only. Slots are looked up when a follower encodes, so rows may move
 //! meanwhile. Memory is bounded by rows, not by time: once the closed batches hold more than three

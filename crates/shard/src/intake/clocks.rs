@@ -1,10 +1,12 @@
 //! The clocks of one shard: its frontier, and what it holds for open clocks, which the frontier has
 //! not passed.
 //!
-//! Every table has a frontier. A table that combines by clock also holds, for each open clock, the
-//! sum of its contributions, the examples they were computed from, and the positions of the rows
-//! that the clock will change or remove. When the frontier passes a clock, [`Clocks::pop_before`]
-//! hands all of that out once.
+//! Every table has a frontier. A `clock` table also holds, for each open clock:
+//! - the sum of its contributions,
+//! - the examples they were computed from,
+//! - the positions of the rows that the clock will change or remove.
+//!
+//! When the frontier passes a clock, [`Clocks::pop_before`] hands all of that out once.
 
 use crate::changes::changed_rows::ChangedRows;
 use crate::intake::combine::{Combination, HeldClock};

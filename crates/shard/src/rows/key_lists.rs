@@ -263,7 +263,7 @@ mod tests {
         assert_eq!(
             held(&mut lists, 1..200),
             (1..=12).chain([198, 199]).collect::<Vec<_>>(),
-            "13 and 14 were never forgotten, so they did not return"
+            "13 and 14 were put twice without being forgotten between"
         );
         (13..=14).for_each(|n| lists.put(name(n), known()));
         assert!(lists.get(name(1)).is_some());

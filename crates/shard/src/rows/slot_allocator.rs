@@ -1,9 +1,9 @@
 //! The slot allocator of a slab: a free list of slots without a row.
 //!
-//! A new row takes a freed slot before the slab grows. So the slab has at most as many slots as
-//! there were rows at once since it was last compacted, and the cost of a removal depends only on
-//! the removed rows. The allocator also counts the rows that were made out of position order, and
-//! says when laying all rows out anew pays.
+//! A new row takes a freed slot before the slab grows. So the slab has no more slots than the most
+//! rows that existed at once since it was last compacted. The cost of a removal depends only on the
+//! removed rows. The allocator also counts the rows that were made out of position order, and says
+//! when laying all rows out anew pays.
 
 /// With fewer free slots than this, all rows are not laid out anew to free memory.
 const COMPACT_FREE_SLOTS: usize = 4096;

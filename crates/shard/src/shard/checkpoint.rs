@@ -78,7 +78,8 @@ impl<T: Number> Shard<T> {
             let ours = T::TYPE;
             let width = self.rows.row_state_width();
             return Err(format!(
-                "its rows have {stride} numbers of type {number}, and the table's {width} of {ours}, the updater's state included; resume with the number type, width and updater of the checkpoint"
+                "its rows have {stride} numbers of type {number}, and the table's {width} of {ours}, \
+                 the updater's state included; resume with the number type, width and updater of the checkpoint"
             ));
         }
         let values = rows.numbers::<T>().filter(|values| Some(values.len()) == count_of(places, *stride));
@@ -109,7 +110,8 @@ impl<T: Number> Shard<T> {
         for ResidualRows { width: theirs, runs } in residuals {
             if *theirs as usize != width {
                 return Err(format!(
-                    "rows of workers' residuals have {theirs} numbers, and the table's {width}; resume with the width of the checkpoint"
+                    "rows of workers' residuals have {theirs} numbers, and the table's {width}; \
+                     resume with the width of the checkpoint"
                 ));
             }
             let all = runs.iter().flat_map(|(first, values)| (*first..).zip(values.chunks_exact(width)));
