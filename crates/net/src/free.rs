@@ -1,18 +1,20 @@
-//! A free address for the coordinator of a run on this machine.
+//! Finds a free loopback address, for the coordinator of a run whose nodes are all on this host.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Below where systems take the ports of outgoing connections from (32768 on Linux, 49152
-/// elsewhere), and above well-known services.
+/// The first port to try. The range lies above well-known services and below the ephemeral ports
+/// of outgoing connections, which begin at 32768 on Linux and at 49152 elsewhere.
 const FIRST: u16 = 20_000;
+/// How many ports the range has.
 const COUNT: u32 = 12_000;
-/// Processes that are started one after the other begin this far apart.
+/// Distance in ports between the first choices of two processes with consecutive process ids.
 const APART: u32 = 101;
 
-/// An address of this machine alone that nobody listens at. It is not held: but the system gives it
-/// to no connection, so that only somebody who asks for the very same port could take it first.
+/// Returns a loopback address that no process listens at. The address is not reserved. But the
+/// system gives its port to no outgoing connection, so only a process that asks for this very port
+/// can take it first.
 ///
 /// ```
 /// let coordinator = net::free_address().expect("a free port");
@@ -28,7 +30,7 @@ pub fn free_address() -> io::Result<SocketAddr> {
             return Ok(address);
         }
     }
-    // A machine on which all of these are taken has others to give.
+    // All ports of the range are taken: let the system choose one.
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
 }
 
@@ -38,7 +40,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn each_address_is_another_and_one_that_is_taken_is_not_offered() {
+    fn free_addresses_are_distinct_and_exclude_ports_in_use() {
         let offered: Vec<SocketAddr> = (0..50).map(|_| free_address().expect("a port")).collect();
         assert_eq!(offered.iter().collect::<BTreeSet<_>>().len(), 50);
         let next = u32::from(offered[49].port() - FIRST) + 1;

@@ -1,9 +1,9 @@
-//! Transports: how frames get from one node to another: in one process, through shared memory on
-//! one host, or over TCP.
+//! Transports: they move frames from one node to another, between threads of one process, through
+//! shared memory on one host, or over TCP.
 //!
 //! A node has a [`Transport`], which sends and receives without ever blocking, and a [`Waiter`],
-//! which blocks until the transport may have something. The two are apart so that several threads
-//! of a worker can send while one of them waits. One conformance suite holds for all transports.
+//! which blocks until the transport may have an event. They are two objects so that several threads
+//! of a worker can send while one of them waits. All transports pass one conformance suite.
 
 mod free;
 mod local;
@@ -15,7 +15,7 @@ mod socket;
 #[doc(hidden)]
 pub use socket::{ChunkedSocket, CloseReason, Inbox};
 
-/// One end of a connection through shared memory, for tests that stand between two nodes.
+/// One end of a shared-memory connection, for tests that put a proxy between two nodes.
 #[doc(hidden)]
 pub use shared::{SharedStream, call as call_shared, open as open_shared};
 
@@ -28,54 +28,54 @@ use std::time::Duration;
 use types::NodeId;
 use wire::{Frame, Member};
 
-/// What a transport has to report.
+/// An event that a transport reports.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "nearly every event is a frame, and it is moved on at once")]
 pub enum TransportEvent {
     /// A frame arrived.
     Frame(Frame),
-    /// The connection to a node is gone; frames under way may be lost.
+    /// The connection to a node has closed; frames in flight may be lost.
     Disconnected(NodeId),
 }
 
-/// Moves frames. Nothing here blocks.
+/// Sends and receives a node's frames. No method blocks.
 pub trait Transport: Send {
-    /// Queues a frame for `frame.head.to`. If there is no way to that node, the frame is lost, as
-    /// it would be on a connection that breaks: machines send again what matters.
+    /// Queues a frame for `frame.head.to`. If the transport knows no way to that node, it drops the
+    /// frame, as a connection that breaks would: machines resend what matters.
     fn send(&mut self, frame: Frame);
-    /// Hands queued frames on as far as that goes at once.
+    /// Writes queued frames, as many as go out without blocking.
     fn flush(&mut self);
-    /// The next thing that happened, if anything did.
+    /// The next event, if there is one.
     fn next(&mut self) -> Option<TransportEvent>;
-    /// Looks for arrivals without asking the system who has any. Says no where that would be the
-    /// dearer way.
+    /// Prepares to read every connection without asking the system which have data. Returns false,
+    /// and does nothing, if there are so many connections that asking is cheaper.
     fn glance(&mut self) -> bool {
         false
     }
-    /// Where nodes listen.
+    /// Learns the addresses at which nodes listen.
     fn know(&mut self, members: &[Member]);
-    /// Hangs up on `node` and calls it elsewhere from now on: at `address`, if that is one of those
-    /// that were said to be its own, or else at the next of them. Where it has only one, nothing
-    /// changes.
+    /// Closes the connection to `node` and calls it at another of its known addresses from now on:
+    /// at `address` if that is one of them, otherwise at the next one. Does nothing if it has no
+    /// other address.
     fn call_elsewhere(&mut self, node: NodeId, address: &str) {
         let _ = (node, address);
     }
-    /// Why nothing will ever come of calling the coordinator, in words: what answers there speaks
-    /// another language, or another version.
+    /// Why this node can never talk to the coordinator, in words: the process at its address speaks
+    /// another protocol, or another version of this one.
     fn incompatible(&self) -> Option<String> {
         None
     }
-    /// From now on this node is known by another name.
+    /// Changes this node's own name.
     fn rename(&mut self, node: NodeId);
-    /// Bytes that were queued and could not be handed on yet.
+    /// Bytes that are queued and not yet written.
     fn backlog(&self) -> usize;
-    /// Bytes and frames so far.
+    /// Bytes and frames moved so far.
     fn traffic(&self) -> Traffic;
 }
 
-/// Blocks until there may be something to do.
+/// Blocks until the transport may have an event.
 pub trait Waiter: Send {
-    /// Returns when the transport may have something, when a [`Waker`] is used, or after `timeout`.
+    /// Returns when the transport may have an event, when a [`Waker`] is used, or after `timeout`.
     fn wait(&mut self, timeout: Option<Duration>);
     /// A handle that ends a wait early.
     fn waker(&self) -> Waker;
@@ -92,7 +92,7 @@ impl Waker {
     }
 }
 
-/// What a transport has moved.
+/// Counts of what a transport has moved.
 ///
 /// ```
 /// use net::Traffic;
@@ -112,6 +112,6 @@ pub struct Traffic {
     pub frames_out: u64,
     /// Frames received.
     pub frames_in: u64,
-    /// Connections closed because of what came over them.
+    /// Connections closed because the peer broke the protocol.
     pub refused: u64,
 }

@@ -1,4 +1,5 @@
-//! Frames between threads of one process: passed on as they are, payloads and all.
+//! The transport between threads of one process: moves frames from mailbox to mailbox, without
+//! encoding or copying them.
 
 use crate::{Traffic, Transport, TransportEvent, Waiter, Waker, lock};
 use std::collections::{BTreeMap, VecDeque};
@@ -7,7 +8,7 @@ use std::time::Duration;
 use types::NodeId;
 use wire::{Frame, HEADER_BYTES, Member};
 
-/// The nodes of one process.
+/// The mailboxes of the nodes of one process.
 #[derive(Clone, Default)]
 pub struct Exchange {
     boxes: Arc<Mutex<BTreeMap<NodeId, Arc<Mailbox>>>>,
@@ -34,7 +35,7 @@ impl Exchange {
         Self::default()
     }
 
-    /// A place for `node`.
+    /// Makes a mailbox for `node`, and returns its transport and its waiter.
     #[must_use]
     pub fn join(&self, node: NodeId) -> (LocalTransport, LocalWaiter) {
         let mailbox = Arc::new(Mailbox::default());
@@ -51,19 +52,19 @@ impl Exchange {
     }
 }
 
-/// One node's way to the others.
+/// One node's end of an [`Exchange`].
 pub struct LocalTransport {
     exchange: Exchange,
     node: NodeId,
     mailbox: Arc<Mailbox>,
-    /// Mailboxes that were looked up before.
+    /// Cached mailboxes of the nodes that this node has sent to.
     routes: BTreeMap<NodeId, Arc<Mailbox>>,
-    /// Taken from the mailbox in one go.
+    /// Frames taken from the mailbox, all at a time.
     inbox: VecDeque<Frame>,
     traffic: Traffic,
 }
 
-/// What a frame would take on a wire: the small part is estimated, the payloads are exact.
+/// Bytes that the frame would take on a wire. Payloads count exactly, the rest is an estimate.
 fn wire_bytes(frame: &Frame) -> u64 {
     let [positions, values] = frame.message.payloads();
     (HEADER_BYTES + 40 + positions.len() + values.len()) as u64
@@ -122,7 +123,8 @@ impl Drop for LocalTransport {
     fn drop(&mut self) {
         let mut state = lock(&self.mailbox.state);
         state.closed = true;
-        // Others may hold on to the mailbox; whoever lent what is in it must have that back.
+        // Other nodes may keep the mailbox alive. Dropping its frames returns the payload memory
+        // that their senders have lent.
         let unread = std::mem::take(&mut state.frames);
         drop(state);
         drop(unread);

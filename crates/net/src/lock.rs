@@ -1,20 +1,21 @@
-//! How threads of a node share a value.
+//! Locks a mutex that the threads of a node share, also after one of them has panicked.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Locks `mutex`, whether or not a thread fell over while it held it: what is shared in a node is
-/// whole between any two statements, and one thread's panic must not become everybody's.
+/// Locks `mutex`, even if a thread has panicked while it held the lock. The values that threads of
+/// a node share are consistent between any two statements, and the panic of one thread must not
+/// spread to the others.
 ///
 /// ```
 /// use std::sync::Mutex;
 ///
 /// let shared = Mutex::new(1);
 /// std::thread::scope(|scope| {
-///     let fallen = scope.spawn(|| {
+///     let panicked = scope.spawn(|| {
 ///         let _held = net::lock(&shared);
 ///         panic!("as a test");
 ///     });
-///     assert!(fallen.join().is_err());
+///     assert!(panicked.join().is_err());
 /// });
 /// *net::lock(&shared) += 1;
 /// assert_eq!(*net::lock(&shared), 2);

@@ -1,13 +1,14 @@
-//! Shared memory between two processes of one host: a stream of bytes each way, as a socket would
-//! carry it.
+//! Connections through shared memory between two processes of one host: a ring buffer in each
+//! direction, which carries a byte stream as a socket would.
 //!
-//! The one who calls makes the memory and passes it over a Unix socket, which afterwards carries
-//! bells: a byte that wakes a sleeping peer. When a process ends, however it ends, its socket
-//! closes, and the other side learns of it there.
+//! The caller makes the memory and passes it over a Unix socket. Afterwards the socket carries
+//! doorbells: bytes that wake a sleeping peer. When a process ends, however it ends, its socket
+//! closes, and that tells the peer.
 //!
-//! Nothing that the other side can write is trusted. What it says about the rings is copied and
-//! checked before it is used; bytes are copied out before anybody looks at them; and the memory is
-//! sealed, so that it cannot be taken away.
+//! A process trusts nothing that its peer can write:
+//! - It copies and checks the peer's ring positions before it uses them.
+//! - It copies bytes out of the rings before it parses them.
+//! - The memory is sealed, so the peer can neither shrink nor grow it.
 
 mod caches;
 mod copy;

@@ -1,9 +1,8 @@
-//! Frames between processes, driven by readiness: the thread that owns the machine reads and writes
-//! by itself.
+//! The transport between processes: non-blocking sockets, driven by readiness events. The thread
+//! that owns the machine reads and writes the sockets itself.
 //!
-//! Nodes of one host talk through shared memory, others over TCP. Which it is is found out anew for
-//! every connection by the one who calls; what frames look like, and what a broken connection
-//! means, is the same for both.
+//! Nodes of one host talk through shared memory, others over TCP. The caller decides which, anew
+//! for every connection. Frames and broken connections mean the same over both.
 
 mod addresses;
 #[cfg(any(test, fuzzing))]
@@ -34,7 +33,7 @@ const LISTENER: Token = Token(0);
 const WAKER: Token = Token(1);
 const DOOR: Token = Token(2);
 const FIRST_CONNECTION: usize = 3;
-/// Callers that may wait to be let in.
+/// Connections that may wait to be accepted.
 const BACKLOG: i32 = 1024;
 
 /// How nodes of one host talk to each other.
@@ -46,7 +45,7 @@ const BACKLOG: i32 = 1024;
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SameHost {
-    /// Through shared memory, wherever both ends can, and over TCP elsewhere.
+    /// Through shared memory if both ends can, otherwise over TCP.
     #[default]
     SharedMemory,
     /// Over TCP, as nodes of different hosts do.
@@ -56,18 +55,18 @@ pub enum SameHost {
 /// How a node uses its connections.
 #[derive(Clone, Debug)]
 pub struct SocketSettings {
-    /// Whether a worker's requests wait while it does not read its answers. For those who answer,
-    /// and to workers alone: two nodes that both did this would wait for each other for ever, as
-    /// servers that backfill each other's replicas would.
+    /// Whether this node stops reading a worker's requests while the worker does not read its
+    /// answers (backpressure). For servers and coordinators. They never pause each other: two
+    /// servers that backfill each other's replicas would deadlock.
     pub pauses: bool,
-    /// Where received payloads are put.
+    /// The pool that received payloads are stored in.
     pub pool: Pool,
-    /// How it talks to nodes of its own host.
+    /// How the node talks to nodes of its own host.
     pub same_host: SameHost,
 }
 
-/// Listens at `address` (port 0 takes any free one). Returns the two halves and the address that
-/// others can call.
+/// Listens at `address` (port 0 takes any free one). Returns the transport, its waiter, and the
+/// address that it listens at.
 pub fn listen(
     address: SocketAddr,
     settings: SocketSettings,
@@ -78,9 +77,11 @@ pub fn listen(
     socket.set_reuse_address(true)?;
     socket.bind(&address.into())?;
     let address = socket.local_addr()?.as_socket().ok_or(ErrorKind::AddrNotAvailable)?;
-    // The door is open before anybody can call over TCP, so that nobody of this host ever needs to.
+    // The Unix socket listens before the TCP socket does, so that nodes of this host always find
+    // it.
     let mut door = (settings.same_host == SameHost::SharedMemory).then(|| open(address)).and_then(|door| {
-        door.inspect_err(|error| tracing::warn!(%address, %error, "nodes of this host will have to use TCP")).ok()
+        let no_door = "cannot listen for shared-memory connections; nodes of this host call over TCP, which is slower";
+        door.inspect_err(|error| tracing::warn!(%address, %error, "{no_door}")).ok()
     });
     if let Some(door) = &mut door {
         poll.registry().register(door, DOOR, Interest::READABLE)?;

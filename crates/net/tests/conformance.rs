@@ -1,5 +1,5 @@
-//! What every transport promises, as one suite: each rule is a function over a [`Fixture`], and
-//! each transport runs all.
+//! The conformance suite of transports: each rule is a function over a [`Fixture`], and each
+//! transport runs them all.
 
 use net::{Exchange, SameHost, SocketSettings, Transport, TransportEvent, Waiter, listen};
 use std::net::SocketAddr;
@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use types::{Clock, NodeId, NumberType, PART_BYTES, Placement, ShardId, TableId};
 use wire::{Control, Frame, Head, Keys, Member, Message, Payload, Pool, Push, Writes, encode};
 
-/// Tells done from hung: no rule here takes a tenth of it.
+/// A test that takes longer hangs. Every rule takes less than a tenth of it.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// One party with its two halves.
+/// A node with its transport and its waiter.
 struct Node {
     name: NodeId,
     transport: Box<dyn Transport>,
@@ -19,10 +19,9 @@ struct Node {
 
 /// A transport under test.
 trait Fixture {
-    /// How often a node hears that one it talked to is gone: never where there is no connection
-    /// that can break.
+    /// Disconnects that a node sees when a peer ends: 0 for a transport without connections.
     const DISCONNECTS: usize;
-    /// Nodes of these names that know where the others are.
+    /// Nodes of these names, each of which knows the addresses of the others.
     fn nodes(names: &[NodeId]) -> Vec<Node>;
 }
 
@@ -41,7 +40,7 @@ impl Fixture for Local {
     }
 }
 
-/// Nodes of one host that listen at sockets.
+/// Nodes of this host that use the socket transport.
 fn socket_nodes(names: &[NodeId], same_host: SameHost) -> Vec<Node> {
     let mut members = Vec::new();
     let mut nodes = Vec::new();
@@ -86,7 +85,7 @@ impl Node {
         self.transport.send(frame);
     }
 
-    /// Everything that comes until `enough` says so.
+    /// Collects events until `enough` returns true.
     fn events_until(&mut self, mut enough: impl FnMut(&[TransportEvent]) -> bool) -> Vec<TransportEvent> {
         let begin = Instant::now();
         let mut events = Vec::new();
@@ -118,7 +117,7 @@ fn heartbeat(from: NodeId, to: NodeId, number: u64) -> Frame {
     Frame { head, message: Message::Control(Control::Heartbeat) }
 }
 
-/// A push of `rows` keys, and `bytes` bytes of values that are told from every other number's.
+/// A push of `rows` keys and `bytes` bytes of values, which differ for each `number`.
 fn push(from: NodeId, to: NodeId, number: u64, rows: u64, bytes: usize) -> Frame {
     let ids: Vec<u64> = (0..rows).map(|id| id ^ number << 32).collect();
     let keys = Keys::distinct(Placement::Spread, &ids);
@@ -201,7 +200,7 @@ fn both_directions_at_once_do_not_block_each_other<F: Fixture>() {
             assert_eq!(frame.head.number, number);
             assert_eq!(frame.message.payloads(), sent[number as usize].message.payloads());
         }
-        // Stays until its own are out: a transport moves nothing when nobody drives it.
+        // Drive the transport until all frames of this node are written.
         node.events_until(|_| true);
         let begin = Instant::now();
         while node.transport.backlog() > 0 {
@@ -211,12 +210,12 @@ fn both_directions_at_once_do_not_block_each_other<F: Fixture>() {
         }
         node
     };
-    // A server pauses workers that do not read; two workers never do, and two servers backfill each
-    // other's replicas.
+    // A server pauses workers that do not read. Two workers do not pause each other, nor do two
+    // servers, which may backfill each other's replicas.
     for (one, two) in [(SERVER, ONE), (ONE, TWO), (SERVER, NodeId::Server(1))] {
         let mut nodes = F::nodes(&[one, two]).into_iter();
         let (mut first, mut second) = (nodes.next().expect("one"), nodes.next().expect("two"));
-        // They have one connection, rather than one each.
+        // Make sure that they share one connection.
         first.send(heartbeat(one, two, 0));
         std::thread::scope(|scope| {
             let heard = scope.spawn(|| second.frames(1));
@@ -230,7 +229,7 @@ fn both_directions_at_once_do_not_block_each_other<F: Fixture>() {
     }
 }
 
-fn any_node_may_address_any_node<F: Fixture>() {
+fn every_node_can_send_to_every_other_node<F: Fixture>() {
     let names = [NodeId::Coordinator, SERVER, NodeId::Server(1), ONE, TWO];
     let mut nodes = F::nodes(&names);
     for node in &mut nodes {
@@ -241,7 +240,7 @@ fn any_node_may_address_any_node<F: Fixture>() {
         }
         node.transport.flush();
     }
-    // Everybody drives its own transport, as everybody does.
+    // Each node drives its transport on a thread of its own, as in a run.
     std::thread::scope(|scope| {
         for mut node in nodes {
             scope.spawn(move || {
@@ -254,7 +253,7 @@ fn any_node_may_address_any_node<F: Fixture>() {
     });
 }
 
-fn a_frame_for_an_unknown_node_is_lost_quietly<F: Fixture>() {
+fn frames_to_an_unknown_node_are_dropped<F: Fixture>() {
     let (mut server, mut worker) = pair::<F>();
     worker.send(heartbeat(ONE, NodeId::Server(77), 1));
     worker.send(heartbeat(ONE, SERVER, 2));
@@ -262,10 +261,10 @@ fn a_frame_for_an_unknown_node_is_lost_quietly<F: Fixture>() {
     assert_eq!(server.frames(1)[0].head.number, 2);
     assert!(worker.transport.next().is_none());
     assert_eq!(worker.transport.backlog(), 0);
-    assert_eq!(worker.transport.traffic().frames_out, 1, "what goes nowhere was not sent");
+    assert_eq!(worker.transport.traffic().frames_out, 1, "a dropped frame does not count as sent");
 }
 
-fn a_wait_ends_by_a_waker_by_an_arrival_or_by_its_timeout<F: Fixture>() {
+fn wait_returns_on_a_wake_an_arrival_or_its_timeout<F: Fixture>() {
     let (mut server, mut worker) = pair::<F>();
     server.waiter.wait(Some(Duration::ZERO));
     server.waiter.wait(Some(Duration::from_millis(1)));
@@ -293,7 +292,7 @@ fn a_wait_ends_by_a_waker_by_an_arrival_or_by_its_timeout<F: Fixture>() {
     });
 }
 
-fn a_node_that_goes_is_reported_once<F: Fixture>() {
+fn an_ended_node_is_reported_once<F: Fixture>() {
     let (mut server, mut worker) = pair::<F>();
     worker.send(heartbeat(ONE, SERVER, 1));
     worker.transport.flush();
@@ -308,14 +307,14 @@ fn a_node_that_goes_is_reported_once<F: Fixture>() {
         worker.waiter.wait(Some(Duration::from_millis(2)));
         assert!(worker.transport.next().is_none(), "reported again");
     }
-    // Frames for it are lost now; where that can be noticed, it is said again, and nothing blocks.
+    // Frames to it are lost. A transport with connections reports that again, and does not block.
     worker.send(heartbeat(ONE, SERVER, 3));
     worker.transport.flush();
     let again = worker.events_until(|events| events.len() >= F::DISCONNECTS);
     assert_eq!(again.len(), F::DISCONNECTS);
 }
 
-fn traffic_is_counted_alike_at_both_ends<F: Fixture>() {
+fn traffic_counts_agree_at_both_ends<F: Fixture>() {
     let (mut server, mut worker) = pair::<F>();
     let to_server: Vec<Frame> = (0..20).map(|n| push(ONE, SERVER, n, n, 4 * n as usize)).collect();
     let to_worker: Vec<Frame> = (0..7).map(|n| heartbeat(SERVER, ONE, n)).collect();
@@ -325,7 +324,8 @@ fn traffic_is_counted_alike_at_both_ends<F: Fixture>() {
     to_worker.iter().cloned().for_each(|frame| server.send(frame));
     server.transport.flush();
     worker.frames(to_worker.len());
-    let (ours, theirs) = (worker.transport.traffic(), server.transport.traffic());
+    let ours = worker.transport.traffic();
+    let theirs = server.transport.traffic();
     assert_eq!((ours.frames_out, ours.frames_in, ours.refused), (20, 7, 0));
     assert_eq!((theirs.frames_out, theirs.frames_in, theirs.refused), (7, 20, 0));
     assert_eq!((ours.bytes_out, ours.bytes_in), (theirs.bytes_in, theirs.bytes_out));
@@ -333,14 +333,15 @@ fn traffic_is_counted_alike_at_both_ends<F: Fixture>() {
     assert!(ours.bytes_out > payload_bytes as u64, "headers count too");
 }
 
-/// Between processes the count is exact, to the byte, and says by which way the bytes went.
+/// Socket transports count exactly the encoded bytes, and which of them went through shared memory.
 #[test]
-fn bytes_between_processes_are_those_of_the_encoding() {
-    assert_eq!(bytes_counted::<Tcp>(), 0, "not through shared memory if told so");
-    assert!(bytes_counted::<Shared>() > 0, "through shared memory unless told otherwise");
+fn socket_traffic_counts_the_encoded_bytes() {
+    assert_eq!(bytes_counted::<Tcp>(), 0, "all bytes go over TCP if the settings say so");
+    assert!(bytes_counted::<Shared>() > 0, "bytes go through shared memory by default");
 }
 
-/// Counts a few frames to a server. Returns how many bytes went through shared memory: all or none.
+/// Sends a few frames to a server and checks the counts. Returns the bytes that went through shared
+/// memory: all or none.
 fn bytes_counted<F: Fixture>() -> u64 {
     let (mut server, mut worker) = pair::<F>();
     let frames: Vec<Frame> = (0..20).map(|n| push(ONE, SERVER, n, n, 4 * n as usize)).collect();
@@ -353,30 +354,31 @@ fn bytes_counted<F: Fixture>() -> u64 {
     worker.transport.flush();
     server.frames(frames.len());
     let all = frames.iter().map(bytes).sum::<usize>() as u64;
-    let (out, into) = (worker.transport.traffic(), server.transport.traffic());
+    let out = worker.transport.traffic();
+    let into = server.transport.traffic();
     assert_eq!((out.bytes_out, into.bytes_in), (all, all));
     assert_eq!(out.bytes_shared, into.bytes_shared);
     assert!([0, all].contains(&out.bytes_shared), "{} of {all}", out.bytes_shared);
     out.bytes_shared
 }
 
-/// Both ends may call each other at once. What was sent on the connection that breaks may be lost,
-/// even if the other one is in use by now: a machine that is not told would wait for ever.
+/// Both ends may call each other at once. Frames on the connection that breaks may be lost even if
+/// the other one is already in use: a machine that does not learn of it would wait for ever.
 #[test]
-fn a_connection_that_breaks_is_reported_even_if_a_newer_one_is_there() {
+fn a_broken_connection_is_reported_although_a_newer_one_exists() {
     let (mut worker, address, older) = one_that_called();
     let mut newer = call(address, &heartbeat(SERVER, ONE, 2));
     assert_eq!(worker.frames(1)[0].head.number, 2);
     drop(older);
     let events = worker.events_until(|events| !events.is_empty());
     assert!(matches!(&events[..], [TransportEvent::Disconnected(SERVER)]), "{events:?}");
-    // The newer one still serves.
+    // The newer connection still works.
     worker.send(heartbeat(ONE, SERVER, 3));
     worker.transport.flush();
     hears(&mut newer, &heartbeat(ONE, SERVER, 3));
 }
 
-/// Connects to `address` and says `frame`.
+/// Connects to `address` and sends `frame`.
 fn call(address: SocketAddr, frame: &Frame) -> std::net::TcpStream {
     let mut stream = std::net::TcpStream::connect(address).expect("a listener");
     say(&mut stream, frame);
@@ -398,7 +400,7 @@ fn hears(stream: &mut std::net::TcpStream, frame: &Frame) {
     assert_eq!(heard, expected);
 }
 
-/// Nothing more comes on `stream`: its other end has been closed.
+/// Waits until the other end of `stream` has been closed. Returns whether it was.
 fn is_over(stream: &mut std::net::TcpStream) -> bool {
     stream.set_read_timeout(Some(LIMIT)).expect("a socket");
     let mut rest = Vec::new();
@@ -408,7 +410,7 @@ fn is_over(stream: &mut std::net::TcpStream) -> bool {
     }
 }
 
-/// One TCP node whose peers are bare sockets, and where it listens.
+/// A TCP node whose peers are plain sockets, and the address at which it listens.
 fn lone(name: NodeId) -> (Node, SocketAddr) {
     let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
     let settings = SocketSettings { pauses: false, pool: Pool::new(), same_host: SameHost::Tcp };
@@ -416,7 +418,7 @@ fn lone(name: NodeId) -> (Node, SocketAddr) {
     (Node { name, transport: Box::new(transport), waiter: Box::new(waiter) }, address)
 }
 
-/// A worker that has called a server, where it listens, and the server's end of that connection.
+/// A worker that has called a server, the worker's address, and the server's end of the connection.
 fn one_that_called() -> (Node, SocketAddr, std::net::TcpStream) {
     let server = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
     let (mut worker, address) = lone(ONE);
@@ -428,8 +430,8 @@ fn one_that_called() -> (Node, SocketAddr, std::net::TcpStream) {
     (worker, address, called)
 }
 
-/// A node calls only when it has no connection left. Its older one may look alive for ever if its
-/// end was never told.
+/// A node calls only when it has no connection left. If the accepting end never learned that the
+/// older connection broke, that connection would look alive for ever.
 #[test]
 fn a_node_that_calls_anew_replaces_its_older_connection_at_once() {
     let (mut server, address) = lone(SERVER);
@@ -445,7 +447,7 @@ fn a_node_that_calls_anew_replaces_its_older_connection_at_once() {
     );
     assert!(events.iter().any(|event| matches!(event, TransportEvent::Disconnected(ONE))), "{events:?}");
     assert!(is_over(&mut older), "the older connection is still there");
-    // The newer one serves, and so does everybody else's.
+    // The newer connection works, and so does the other worker's.
     for (to, stream) in [(ONE, &mut newer), (TWO, &mut other)] {
         let answer = heartbeat(SERVER, to, 4);
         server.send(answer.clone());
@@ -455,7 +457,7 @@ fn a_node_that_calls_anew_replaces_its_older_connection_at_once() {
 }
 
 #[test]
-fn a_node_that_was_called_and_answered_and_then_calls_has_given_the_first_connection_up() {
+fn a_called_node_that_answered_and_then_calls_replaces_the_first_connection() {
     let (mut worker, address, mut older) = one_that_called();
     say(&mut older, &heartbeat(SERVER, ONE, 2));
     assert_eq!(worker.frames(1)[0].head.number, 2);
@@ -480,11 +482,11 @@ macro_rules! conform {
             the_largest_part_arrives_intact,
             many_small_frames_arrive_in_order,
             both_directions_at_once_do_not_block_each_other,
-            any_node_may_address_any_node,
-            a_frame_for_an_unknown_node_is_lost_quietly,
-            a_wait_ends_by_a_waker_by_an_arrival_or_by_its_timeout,
-            a_node_that_goes_is_reported_once,
-            traffic_is_counted_alike_at_both_ends,
+            every_node_can_send_to_every_other_node,
+            frames_to_an_unknown_node_are_dropped,
+            wait_returns_on_a_wake_an_arrival_or_its_timeout,
+            an_ended_node_is_reported_once,
+            traffic_counts_agree_at_both_ends,
         );
     )*};
 }

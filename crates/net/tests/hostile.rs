@@ -1,6 +1,6 @@
-//! Connections under attack: whatever a peer sends, or does not send, or writes into memory it
-//! shares, costs that peer its connection at most. It is counted, it is in the log, and everybody
-//! else is served as before.
+//! Hostile peers: a peer that sends garbage, stays silent, reads slowly or corrupts shared memory
+//! loses at most its own connection. The transport counts and logs that, and serves all other
+//! nodes as before.
 
 mod logged;
 mod peer;
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use types::{NodeId, NumberType, PART_BYTES, Placement, ShardId, TableId};
 use wire::{Control, Frame, HEADER_BYTES, Head, Keys, Member, Message, Payload, Pool, Push, Writes, encode, seal};
 
-/// Tells done from hung.
+/// A test that waits longer for one event hangs.
 const LIMIT: Duration = Duration::from_secs(30);
 const SERVER: NodeId = NodeId::Server(0);
 
@@ -38,14 +38,14 @@ enum NodeAddress {
 
 const WAYS: [NodeAddress; 2] = [NodeAddress::Tcp, NodeAddress::Shared];
 
-/// A peer that does as it likes.
+/// A peer that a test controls byte by byte.
 enum Peer {
     Tcp(TcpStream),
     Shared(SharedPeer),
 }
 
 impl Peer {
-    /// The same connection, for another thread.
+    /// A second handle of the same connection, for another thread.
     fn again(&self) -> Self {
         match self {
             Self::Tcp(stream) => Self::Tcp(stream.try_clone().expect("a second handle")),
@@ -53,7 +53,7 @@ impl Peer {
         }
     }
 
-    /// What the log calls it.
+    /// Its name in the log.
     fn name(&self) -> String {
         match self {
             Self::Tcp(stream) => stream.local_addr().expect("an address").to_string(),
@@ -61,7 +61,7 @@ impl Peer {
         }
     }
 
-    /// Says nothing more.
+    /// Closes its sending direction.
     fn finish(&self) {
         match self {
             Self::Tcp(stream) => stream.shutdown(std::net::Shutdown::Write).expect("shut"),
@@ -92,14 +92,14 @@ impl Write for Peer {
     }
 }
 
-/// A server that sends every frame back to whoever sent it.
+/// A server that sends every frame back to its sender.
 struct Echo {
     address: SocketAddr,
     log: Log,
     stop: Arc<AtomicBool>,
-    /// The most bytes that ever waited to be written.
+    /// The largest number of bytes that ever waited to be written.
     backlog: Arc<AtomicUsize>,
-    /// Bytes that wait now.
+    /// Bytes that wait to be written now.
     waiting: Arc<AtomicUsize>,
     traffic: Arc<Mutex<Traffic>>,
     thread: Option<JoinHandle<()>>,
@@ -108,11 +108,20 @@ struct Echo {
 impl Echo {
     fn start() -> Self {
         let (mut transport, mut waiter, address) = listen(any_port(), settings()).expect("a free port");
-        let (log, stop, traffic) = (Log::default(), Arc::<AtomicBool>::default(), Arc::default());
-        let (backlog, waiting) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
-        let mut echo = Self { address, log, stop, backlog, waiting, traffic, thread: None };
-        let (log, stop) = (echo.log.clone(), echo.stop.clone());
-        let (backlog, waiting, traffic) = (echo.backlog.clone(), echo.waiting.clone(), echo.traffic.clone());
+        let mut echo = Self {
+            address,
+            log: Log::default(),
+            stop: Arc::default(),
+            backlog: Arc::default(),
+            waiting: Arc::default(),
+            traffic: Arc::default(),
+            thread: None,
+        };
+        let log = echo.log.clone();
+        let stop = echo.stop.clone();
+        let backlog = echo.backlog.clone();
+        let waiting = echo.waiting.clone();
+        let traffic = echo.traffic.clone();
         let serve = move || {
             let logger = tracing_subscriber::fmt().with_ansi(false).with_writer(Mutex::new(log)).finish();
             tracing::subscriber::with_default(logger, || {
@@ -150,7 +159,7 @@ impl Echo {
         }
     }
 
-    /// Well-behaved nodes get their frames back.
+    /// Checks that well-behaved nodes get their frames back.
     fn serves(&self, worker: u32) {
         for (way, worker) in WAYS.into_iter().zip([worker, worker + 1_000]) {
             let mut stream = self.connect(way);
@@ -175,15 +184,22 @@ impl Drop for Echo {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         let served = self.thread.take().is_none_or(|thread| thread.join().is_ok());
-        assert!(served || std::thread::panicking(), "the transport fell over");
+        assert!(served || std::thread::panicking(), "the thread of the transport panicked");
     }
 }
 
 fn push(worker: u32, rows: u64, bytes: usize) -> Frame {
     let ids: Vec<u64> = (0..rows).collect();
     let keys = Keys::distinct(Placement::Spread, &ids).slice(0..rows as usize).in_full();
-    let (table, shard, values) = (TableId(0), ShardId(0), Payload::new(vec![7u8; bytes]));
-    let push = Push { table, shard, settled: 0, number: NumberType::F32, writes: Writes::GRADIENTS, keys, values };
+    let push = Push {
+        table: TableId(0),
+        shard: ShardId(0),
+        settled: 0,
+        number: NumberType::F32,
+        writes: Writes::GRADIENTS,
+        keys,
+        values: Payload::new(vec![7u8; bytes]),
+    };
     Frame { head: Head::plain(NodeId::Worker(worker), SERVER), message: Message::Push(push) }
 }
 
@@ -194,7 +210,7 @@ fn bytes_of(frame: &Frame) -> Vec<u8> {
     bytes
 }
 
-/// A small frame without payloads, changed and given the right check again.
+/// A small frame without payloads, with `change` applied and a valid checksum.
 fn sealed(change: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     let head = Head::plain(NodeId::Worker(9), SERVER);
     let mut bytes = bytes_of(&Frame { head, message: Message::Control(Control::Heartbeat) });
@@ -204,7 +220,7 @@ fn sealed(change: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_no_frame_closes_its_connection_is_counted_and_logged() {
+fn invalid_frames_close_the_connection_and_are_counted_and_logged() {
     let length = |at: usize| {
         move |bytes: &mut Vec<u8>| {
             bytes[at..at + 4].copy_from_slice(&u32::MAX.to_le_bytes());
@@ -252,7 +268,7 @@ fn what_is_no_frame_closes_its_connection_is_counted_and_logged() {
         let logged = echo.log.text().len();
         let mut stream = echo.connect(way);
         stream.write_all(bytes).expect("written");
-        // The end of the stream, or a reset where bytes were left unread.
+        // Reads to the end of the stream, or to a reset if the server left bytes unread.
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).ok();
         echo.wait_until(what, |echo| echo.refused() == number as u64 + 1);
@@ -264,7 +280,7 @@ fn what_is_no_frame_closes_its_connection_is_counted_and_logged() {
 }
 
 #[test]
-fn a_frame_cut_at_any_byte_is_never_handed_on() {
+fn a_frame_truncated_at_any_byte_is_never_delivered() {
     let bytes = bytes_of(&push(3, 2, 8));
     let echo = Echo::start();
     for cut in 0..bytes.len() {
@@ -280,17 +296,17 @@ fn a_frame_cut_at_any_byte_is_never_handed_on() {
     echo.serves(1);
     echo.wait_until("the count", |echo| echo.traffic.lock().expect("not poisoned").frames_in == 2);
     let cut_short = 2 * (bytes.len() as u64 - 1);
-    assert_eq!(echo.refused(), cut_short, "one that goes away between frames has done nothing wrong");
+    assert_eq!(echo.refused(), cut_short, "closing between two frames is no error");
 }
 
 #[test]
-fn a_thousand_silent_peers_cost_nobody_else_anything() {
+fn a_thousand_silent_peers_do_not_disturb_others() {
     let echo = Echo::start();
-    // Memory that nobody touches is not there yet, but its file is open.
+    // Untouched shared memory takes no pages, but an open file each.
     let silent = [(NodeAddress::Tcp, 800), (NodeAddress::Shared, 200)];
     let mut silent: Vec<Peer> =
         silent.into_iter().flat_map(|(way, count)| (0..count).map(move |_| way)).map(|way| echo.connect(way)).collect();
-    // Some of them begin to speak, and stop in the middle of a word.
+    // Some of them send the beginning of a frame.
     for (index, stream) in silent.iter_mut().enumerate().step_by(10) {
         stream.write_all(&bytes_of(&push(4, 2, 8))[..index % 100]).expect("written");
     }
@@ -301,7 +317,7 @@ fn a_thousand_silent_peers_cost_nobody_else_anything() {
 }
 
 #[test]
-fn a_slow_reader_waits_for_itself_alone() {
+fn a_slow_reader_delays_only_itself() {
     const REQUESTS: usize = 24;
     for way in WAYS {
         let echo = Echo::start();
@@ -309,7 +325,7 @@ fn a_slow_reader_waits_for_itself_alone() {
         let mut slow = echo.connect(way);
         let mut writing = slow.again();
         let sent = request.clone();
-        // Its own requests fill the way to the server once the server stops reading them.
+        // When the server stops reading its requests, its own writes block.
         let writer = std::thread::spawn(move || (0..REQUESTS).for_each(|_| writing.write_all(&sent).expect("written")));
         echo.wait_until("a backlog", |echo| echo.backlog.load(Ordering::Relaxed) > 2 * PART_BYTES);
         (10..30).for_each(|worker| echo.serves(worker));
@@ -325,7 +341,7 @@ fn a_slow_reader_waits_for_itself_alone() {
 }
 
 #[test]
-fn a_slow_reader_that_goes_away_is_forgotten() {
+fn answers_to_a_slow_reader_are_dropped_when_it_disconnects() {
     for way in WAYS {
         let echo = Echo::start();
         let request = bytes_of(&push(2, 1, PART_BYTES));
@@ -339,19 +355,19 @@ fn a_slow_reader_that_goes_away_is_forgotten() {
         }
         drop(slow);
         writer.join().expect("it ends");
-        echo.wait_until("the end of what waits for nobody", |echo| echo.waiting.load(Ordering::Relaxed) == 0);
+        echo.wait_until("an empty send queue", |echo| echo.waiting.load(Ordering::Relaxed) == 0);
         echo.serves(1);
     }
 }
 
 #[test]
-fn a_peer_that_scribbles_over_positions_is_closed_named_and_nobody_else_notices() {
+fn a_peer_that_corrupts_ring_positions_is_disconnected_and_named() {
     type Scribble = fn(&mut SharedPeer, u64);
-    // (what, done after one frame of so many bytes went there and back, words of the log line)
+    // (what, the corruption after frames of so many bytes went there and back, words of the log)
     let cases: [(&str, Scribble, &str); 8] = [
         ("a tail beyond all bounds", |peer, _| peer.say(UP + TAIL, u64::MAX), "it wrote 18446744073709551615 bytes"),
-        ("a tail beyond the ring", |peer, n| peer.say(UP + TAIL, n + RING + 1), "scribbled on"),
-        ("a tail that falls", |peer, n| peer.say(UP + TAIL, n - 1), "scribbled on"),
+        ("a tail beyond the ring", |peer, n| peer.say(UP + TAIL, n + RING + 1), "invalid ring position"),
+        ("a tail that falls", |peer, n| peer.say(UP + TAIL, n - 1), "invalid ring position"),
         ("a tail of nothing", |peer, _| peer.say(UP + TAIL, 0), "it wrote 0 bytes"),
         ("a whole ring of nothing", |peer, n| peer.say(UP + TAIL, n + RING), "does not speak Slackwater"),
         (
@@ -365,7 +381,7 @@ fn a_peer_that_scribbles_over_positions_is_closed_named_and_nobody_else_notices(
         (
             "a head that falls",
             |peer, n| {
-                // Half of it is what the server has heard of by now.
+                // The server knows by now that half of the bytes were read.
                 peer.say(DOWN + HEAD, n / 2 - 1);
                 peer.write_all(&bytes_of(&push(7, 1, 4))).expect("written");
             },
@@ -401,7 +417,7 @@ fn a_peer_that_scribbles_over_positions_is_closed_named_and_nobody_else_notices(
 }
 
 #[test]
-fn memory_that_is_none_or_could_be_taken_away_is_refused() {
+fn invalid_or_unsealed_shared_memory_is_refused() {
     let file = std::fs::File::open("/proc/self/exe").expect("a file");
     let sealed = || peer::memory(MEMORY, SEALS);
     let other_layout = [b"SLKWSHM\x02".as_slice(), &RING.to_le_bytes()].concat();
@@ -409,7 +425,7 @@ fn memory_that_is_none_or_could_be_taken_away_is_refused() {
     let cases = [
         ("a browser", b"GET / HTTP/1.1\r\n\r\n".to_vec(), None, "does not speak Slackwater"),
         ("half a greeting", peer::greeting()[..9].to_vec(), Some(sealed()), "does not speak Slackwater"),
-        ("another layout", other_layout, Some(sealed()), "lays shared memory out differently"),
+        ("another layout", other_layout, Some(sealed()), "another shared-memory layout"),
         ("no memory", peer::greeting(), None, "passed no shared memory"),
         ("a file", peer::greeting(), Some(file), "not sealed"),
         (
@@ -433,7 +449,7 @@ fn memory_that_is_none_or_could_be_taken_away_is_refused() {
 }
 
 #[test]
-fn scribbling_at_random_never_hurts_anybody_else() {
+fn random_corruption_of_shared_memory_never_disturbs_others() {
     let echo = Echo::start();
     let mut seed = 1u64;
     let mut random = move || {
@@ -466,10 +482,10 @@ fn scribbling_at_random_never_hurts_anybody_else() {
     assert!(echo.refused() > 50, "only {} of 200 were noticed", echo.refused());
 }
 
-/// Where the process that is to be killed finds whom to call.
+/// The environment variable that tells the process to be killed which address to call.
 const VICTIM: &str = "SLACKWATER_TEST_VICTIM_CALLS";
 
-/// Not a test of its own: the process that the next one kills.
+/// Not a test of its own: the next test starts it as a process, and kills that.
 #[test]
 fn a_process_that_stops_in_the_middle_of_a_frame() {
     let Some(address) = std::env::var(VICTIM).ok().and_then(|address| address.parse().ok()) else { return };
@@ -483,7 +499,7 @@ fn a_process_that_stops_in_the_middle_of_a_frame() {
 }
 
 #[test]
-fn a_process_that_is_killed_in_the_middle_of_a_frame_is_a_connection_lost() {
+fn a_process_killed_within_a_frame_loses_its_connection() {
     let echo = Echo::start();
     let mut child = std::process::Command::new(std::env::current_exe().expect("this program"))
         .args(["--exact", "a_process_that_stops_in_the_middle_of_a_frame", "--nocapture"])
@@ -504,7 +520,7 @@ fn a_process_that_is_killed_in_the_middle_of_a_frame_is_a_connection_lost() {
 }
 
 #[test]
-fn a_peer_that_is_refused_is_a_connection_lost_and_can_call_again() {
+fn a_refused_peer_is_reported_as_disconnected_and_can_call_again() {
     let (mut transport, mut waiter, address) = listen(any_port(), settings()).expect("a free port");
     transport.know(&[Member { node: NodeId::Worker(3), address: address.to_string() }]);
     for _ in 0..3 {

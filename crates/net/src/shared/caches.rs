@@ -1,14 +1,15 @@
-//! Whether the cores that this process may run on share a cache, as the system tells.
+//! Whether all cores that this process may run on share their last-level cache, as Linux reports it
+//! under `/sys`.
 
 use rustix::thread::{CpuSet, sched_getaffinity};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-/// Where the system tells of its cores.
+/// The folder in which Linux describes its cores.
 const CORES: &str = "/sys/devices/system/cpu";
 
-/// Whether all cores that this process may run on share their last cache. Asked once; no, where
-/// that is not known.
+/// Whether all cores that this process may run on share their last-level cache. Looked up once.
+/// False if the system does not say.
 pub fn are_shared() -> bool {
     static SHARED: OnceLock<bool> = OnceLock::new();
     *SHARED.get_or_init(|| {
@@ -18,20 +19,20 @@ pub fn are_shared() -> bool {
     })
 }
 
-/// Whether the last cache of the first of these cores is that of all.
+/// Whether all of `cores` share the last-level cache of the first one.
 fn share_last(folder: &Path, cores: &[usize]) -> bool {
     let Some(first) = cores.first() else { return false };
     let Ok(caches) = folder.join(format!("cpu{first}/cache")).read_dir() else { return false };
     let level = |cache: &PathBuf| std::fs::read_to_string(cache.join("level")).ok()?.trim().parse::<u32>().ok();
     let levels = caches.filter_map(Result::ok).map(|entry| entry.path()).filter_map(|path| Some((level(&path)?, path)));
-    // The first levels are each core's own, if there is no other.
+    // Without a third level there is no last-level cache that cores share.
     let Some((3.., last)) = levels.max() else { return false };
     let Ok(list) = std::fs::read_to_string(last.join("shared_cpu_list")) else { return false };
     let sharing = members(list.trim());
     cores.iter().all(|core| sharing.iter().any(|(from, to)| (*from..=*to).contains(core)))
 }
 
-/// The runs of a list such as `0-3,8`. What makes no sense is left out.
+/// Parses a list such as `0-3,8` into inclusive ranges. Skips items that it cannot parse.
 fn members(list: &str) -> Vec<(usize, usize)> {
     let run = |run: &str| {
         let (from, to) = run.split_once('-').unwrap_or((run, run));
@@ -44,7 +45,7 @@ fn members(list: &str) -> Vec<(usize, usize)> {
 mod tests {
     use super::*;
 
-    /// Level and list of each cache of core 0, cores, and whether they share one.
+    /// Level and `shared_cpu_list` of each cache of core 0; cores; whether they share a cache.
     type Case<'a> = (&'a [(&'a str, &'a str)], &'a [usize], bool);
 
     #[test]

@@ -1,27 +1,28 @@
-//! Copying into and out of shared memory.
+//! Copies bytes into and out of shared memory, with non-temporal stores and with prefetching.
 //!
-//! Where the two processes may run on cores that share no cache, large pieces are written past the
-//! caches: a line that one core has just written must be fetched out of its cache by the other, at
-//! a fraction of what memory itself can do. Where all cores share one, that is where the bytes are
-//! read from, and memory sees nothing of them ([`caches`](super::caches)). Reading is by plain
-//! loads with the lines fetched ahead: what the standard library would use for it (`rep movsb`)
-//! reads such memory several times slower.
+//! - **Writing.** If the two processes may run on cores without a common cache, large pieces bypass
+//!   the caches (non-temporal stores). The reading core would otherwise fetch each line out of the
+//!   writer's cache, several times slower than from memory. If all cores share a cache
+//!   ([`caches`](super::caches)), plain stores keep the bytes in it.
+//! - **Reading.** Plain loads that prefetch the next lines. The standard library's copy
+//!   (`rep movsb`) reads such memory several times slower.
 
 use super::caches;
 use std::sync::atomic::AtomicU8;
 
-/// Pieces shorter than this are written through the cache: there the time until they are seen
-/// counts.
+/// Bytes from which a piece is written past the caches. For shorter pieces latency counts, and a
+/// cached store is seen sooner.
 const PAST_CACHE_ABOVE: usize = 16 << 10;
-/// Pieces shorter than this are not worth fetching ahead.
+/// Bytes from which a piece is read with prefetching.
 const AHEAD_ABOVE: usize = 1 << 10;
-/// How far ahead of the copy lines are fetched.
+/// Prefetch distance in bytes.
 #[cfg(target_arch = "x86_64")]
 const AHEAD: usize = 1 << 10;
+/// Bytes of a cache line.
 #[cfg(target_arch = "x86_64")]
 const LINE: usize = 64;
 
-/// Writes `bytes` to shared memory. They are there for whoever sees a later release store. Panics
+/// Writes `bytes` to shared memory. A reader that sees a later release store sees the bytes. Panics
 /// if the lengths differ.
 pub fn store(to: &[AtomicU8], bytes: &[u8]) {
     assert_eq!(to.len(), bytes.len(), "a copy of unequal lengths");
@@ -29,8 +30,8 @@ pub fn store(to: &[AtomicU8], bytes: &[u8]) {
     if bytes.len() >= PAST_CACHE_ABOVE && !caches::are_shared() {
         return store_past_cache(to, bytes);
     }
-    // SAFETY: both are valid for the length; shared memory is never borrowed as anything but
-    // atomics, so they do not overlap.
+    // SAFETY: both pointers are valid for the length. Shared memory is only ever borrowed as
+    // atomics, so the two ranges do not overlap.
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), first(to), bytes.len()) }
 }
 
@@ -41,12 +42,12 @@ pub fn load(from: &[AtomicU8], bytes: &mut [u8]) {
     if bytes.len() >= AHEAD_ABOVE {
         return load_ahead(from, bytes);
     }
-    // SAFETY: as above. A peer that writes meanwhile changes which bytes come out, and they are not
-    // looked at before they are.
+    // SAFETY: as above. A peer that writes meanwhile changes which bytes come out; callers look at
+    // them only after the copy.
     unsafe { std::ptr::copy_nonoverlapping(first(from), bytes.as_mut_ptr(), bytes.len()) }
 }
 
-/// Where shared memory begins, to be written: an atomic may be, through a shared reference.
+/// A pointer to the first byte, for writing. Atomics may be written through a shared reference.
 fn first(memory: &[AtomicU8]) -> *mut u8 {
     memory.as_ptr().cast_mut().cast()
 }
@@ -56,15 +57,17 @@ fn store_past_cache(to: &[AtomicU8], bytes: &[u8]) {
     use std::arch::x86_64::{
         __m128i, _MM_HINT_NTA, _mm_loadu_si128, _mm_prefetch, _mm_sfence, _mm_storeu_si128, _mm_stream_si128,
     };
-    let (to, from, count) = (first(to), bytes.as_ptr(), bytes.len());
+    let to = first(to);
+    let from = bytes.as_ptr();
+    let count = bytes.len();
     debug_assert!(count >= 2 * LINE);
-    // The first and the last line are written whole but unaligned, and what lies between overlaps
+    // The first and the last line are whole, unaligned stores. The aligned lines between overlap
     // them.
     let start = to.align_offset(LINE);
     let lines = (count - start) / LINE;
     // SAFETY: SSE2 is part of x86-64. `start` < LINE, so every access below lies within the `count`
-    // bytes that both pointers are valid for; those of the stream are aligned, since `start` makes
-    // them so. A prefetch never faults.
+    // bytes that both pointers are valid for. `start` aligns the streaming stores. A prefetch never
+    // faults.
     unsafe {
         for edge in [0, count - LINE] {
             for at in (edge..edge + LINE).step_by(16) {
@@ -79,7 +82,7 @@ fn store_past_cache(to: &[AtomicU8], bytes: &[u8]) {
                 _mm_stream_si128(to.add(at + 16 * n).cast(), quarter);
             }
         }
-        // Such stores are not ordered before a release store by themselves.
+        // A release store alone does not wait for streaming stores; the fence does.
         _mm_sfence();
     }
 }
@@ -87,7 +90,9 @@ fn store_past_cache(to: &[AtomicU8], bytes: &[u8]) {
 #[cfg(target_arch = "x86_64")]
 fn load_ahead(from: &[AtomicU8], bytes: &mut [u8]) {
     use std::arch::x86_64::{__m128i, _MM_HINT_NTA, _mm_loadu_si128, _mm_prefetch, _mm_storeu_si128};
-    let (from, to, count) = (first(from), bytes.as_mut_ptr(), bytes.len());
+    let from = first(from);
+    let to = bytes.as_mut_ptr();
+    let count = bytes.len();
     debug_assert!(count >= LINE);
     // SAFETY: SSE2 is part of x86-64. Every access lies within the `count` bytes that both pointers
     // are valid for: whole lines from the front, and one that ends where they end. A prefetch never
@@ -112,12 +117,12 @@ mod tests {
     use super::*;
     use std::sync::atomic::Ordering::Relaxed;
 
-    /// What `store` does, a byte at a time.
+    /// The reference for `store`: one byte at a time.
     fn store_bytewise(to: &[AtomicU8], bytes: &[u8]) {
         to.iter().zip(bytes).for_each(|(to, byte)| to.store(*byte, Relaxed));
     }
 
-    /// What `load` does, a byte at a time.
+    /// The reference for `load`: one byte at a time.
     fn load_bytewise(from: &[AtomicU8], bytes: &mut [u8]) {
         from.iter().zip(bytes).for_each(|(from, byte)| *byte = from.load(Relaxed));
     }
@@ -131,19 +136,20 @@ mod tests {
     }
 
     #[test]
-    fn kernels_do_what_their_twins_do_at_every_offset_and_length_and_touch_nothing_else() {
+    fn copies_equal_bytewise_copies_at_all_offsets_and_lengths_and_touch_nothing_else() {
         const AROUND: usize = 200;
         let lengths = (0..=AHEAD_ABOVE + 130).chain(PAST_CACHE_ABOVE - 130..=PAST_CACHE_ABOVE + 130).chain([70_001]);
         for (turn, length) in lengths.enumerate() {
-            // Every offset of a line on either side comes up many times, and so do most pairs of
-            // them.
-            let (near, far) = (turn % 67, turn * 31 % 64);
+            // Covers every offset within a line on both sides, and most pairs of offsets.
+            let near = turn % 67;
+            let far = turn * 31 % 64;
             let bytes: Vec<u8> = (0..length + far).map(|at| (at * 7 + at / 256 + turn) as u8).collect();
-            let (fast, slow) = (memory(length + 2 * AROUND), memory(length + 2 * AROUND));
+            let fast = memory(length + 2 * AROUND);
+            let slow = memory(length + 2 * AROUND);
             let place = AROUND - near..AROUND - near + length;
             #[cfg(target_arch = "x86_64")]
             if length >= PAST_CACHE_ABOVE {
-                // Whether or not this machine would.
+                // Also on a machine whose cores share a cache.
                 store_past_cache(&fast[place.clone()], &bytes[far..]);
                 assert_eq!(
                     contents(&fast)[place.clone()],

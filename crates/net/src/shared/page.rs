@@ -1,5 +1,5 @@
-//! The shared memory itself: a ring of bytes for each direction, and the words that say how far
-//! each side is.
+//! The shared memory of one connection: a ring buffer for each direction, and the control words
+//! that hold each side's positions and wake-up requests.
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -8,51 +8,52 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU64};
 
-/// Bytes that may be under way in one direction. Whoever writes more waits for the reader: these
-/// are its credits. So few that the rings of some connections stay in a cache that cores share.
+/// Bytes of one ring: a writer may be this far ahead of its reader. Small enough for the rings of
+/// several connections to stay in a cache that cores share.
 pub const RING_BYTES: usize = 1 << 20;
-/// The words, before the rings.
+/// Bytes reserved for the control words, before the rings.
 const CONTROL_BYTES: usize = 4096;
+/// Bytes of the whole mapping.
 const PAGE_BYTES: usize = CONTROL_BYTES + 2 * RING_BYTES;
-/// Words that different processes write lie so far apart that no core fetches one with the other.
+/// Bytes from one control word to the next, so that no two share a cache line or a prefetched pair.
 const WORD_STRIDE: usize = 128;
-/// Neither side can cut, grow or further restrict the memory once these are on it.
+/// With these seals neither side can shrink or grow the memory, or seal it further.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
-/// One way through the memory.
+/// A direction of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// From the one who called.
+    /// From the caller to the node it called.
     Up,
-    /// To the one who called.
+    /// From the called node to the caller.
     Down,
 }
 
-/// What stands beside each ring.
+/// The control words of each ring.
 #[derive(Clone, Copy, Debug)]
 pub enum ControlWord {
-    /// Bytes written so far; the writer's.
+    /// Bytes written so far. Only the writer changes it.
     Tail,
-    /// Bytes read so far; the reader's.
+    /// Bytes read so far. Only the reader changes it.
     Head,
-    /// 1 while the reader wants a bell for new bytes. Set by the reader, taken by the writer.
+    /// 1 while the reader wants a doorbell for new bytes. The reader sets it, the writer clears it.
     ReaderSleeps,
-    /// 1 while the writer wants a bell for room. Set by the writer, taken by the reader.
+    /// 1 while the writer wants a doorbell for room. The writer sets it, the reader clears it.
     WriterWaits,
 }
 
-/// Memory that another process can write at any time: only atomics may look at it.
+/// Memory that another process can write at any time, so all access is through atomics.
 pub struct Page {
     start: NonNull<u8>,
 }
 
-// SAFETY: the memory is mapped until the page is dropped, and is reached through atomics alone.
+// SAFETY: the memory stays mapped until the page is dropped, and all access is through atomics.
 unsafe impl Send for Page {}
 // SAFETY: as above.
 unsafe impl Sync for Page {}
 
 impl Page {
-    /// Makes sealed memory of zeros, and what another process needs to map it too.
+    /// Makes sealed, zeroed memory. The file descriptor lets another process map it, too.
     pub fn create() -> Result<(Self, OwnedFd)> {
         let file = memfd_create("slackwater", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         ftruncate(&file, PAGE_BYTES as u64)?;
@@ -61,25 +62,30 @@ impl Page {
         Ok((page, file))
     }
 
-    /// Maps memory that came from outside, if it is what [`Page::create`] makes. If it could be
-    /// cut, touching it could kill this process.
+    /// Maps memory that a peer has passed. Checks that it has the seals and the size that
+    /// [`Page::create`] gives it: if the peer could shrink it, an access could kill this process.
     pub fn open(file: impl AsFd) -> Result<Self> {
         let sealed = fcntl_get_seals(&file).is_ok_and(|seals| seals.contains(SEALS));
         if !sealed {
-            return Err(Error::new(ErrorKind::InvalidData, "the shared memory is not sealed"));
+            return Err(Error::new(
+                ErrorKind::InvalidData,
+                "the shared memory is not sealed, so the peer could shrink it",
+            ));
         }
         let bytes = fstat(&file)?.st_size;
         if bytes != PAGE_BYTES as i64 {
             return Err(Error::new(
                 ErrorKind::InvalidData,
-                format!("the shared memory is {bytes} bytes and should be {PAGE_BYTES}"),
+                format!(
+                    "the shared memory is {bytes} bytes and should be {PAGE_BYTES}; run the same release on all nodes"
+                ),
             ));
         }
         Self::map(&file)
     }
 
     fn map(file: impl AsFd) -> Result<Self> {
-        // SAFETY: a new mapping where the system finds room touches nothing that is there.
+        // SAFETY: the system chooses the address of a new mapping, so it replaces no other.
         let start = unsafe {
             let access = ProtFlags::READ | ProtFlags::WRITE;
             mmap(std::ptr::null_mut(), PAGE_BYTES, access, MapFlags::SHARED, file, 0)?
@@ -88,30 +94,29 @@ impl Page {
         Ok(Self { start })
     }
 
-    /// One of the words.
+    /// One control word of a ring.
     pub fn word(&self, direction: Direction, word: ControlWord) -> &AtomicU64 {
         let at = (direction as usize * 4 + word as usize) * WORD_STRIDE;
-        // SAFETY: within the control bytes, aligned, mapped as long as `self` lives, and never
-        // reached but as an atomic. Its size is sealed, so the memory behind the mapping cannot go
-        // away.
+        // SAFETY: the word lies within the control bytes, is aligned, stays mapped as long as
+        // `self` lives, and is only accessed as an atomic. The size is sealed, so the memory behind
+        // the mapping cannot go away.
         unsafe { AtomicU64::from_ptr(self.start.as_ptr().add(at).cast()) }
     }
 
-    /// The bytes of a direction.
+    /// The ring of a direction.
     pub fn ring(&self, direction: Direction) -> &[AtomicU8] {
         let at = CONTROL_BYTES + direction as usize * RING_BYTES;
-        // SAFETY: within the mapping, for as long as `self` lives; an atomic byte is laid out as a
-        // byte and may change under a shared reference.
+        // SAFETY: the ring lies within the mapping, which lives as long as `self`. An atomic byte
+        // has the layout of a byte and may change under a shared reference.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr().add(at).cast(), RING_BYTES) }
     }
 }
 
 impl Drop for Page {
     fn drop(&mut self) {
-        // SAFETY: this is the mapping that `map` made, and nothing borrowed from it outlives
-        // `self`.
+        // SAFETY: `map` made this mapping, and no borrow of it outlives `self`.
         let unmapped = unsafe { munmap(self.start.as_ptr().cast(), PAGE_BYTES) };
-        debug_assert!(unmapped.is_ok(), "a mapping that was not there");
+        debug_assert!(unmapped.is_ok(), "munmap failed on this page's own mapping");
     }
 }
 
@@ -121,7 +126,7 @@ mod tests {
     use std::sync::atomic::Ordering::Relaxed;
 
     #[test]
-    fn both_mappings_show_the_same_bytes_and_no_word_lies_on_another() {
+    fn two_mappings_show_the_same_bytes_and_words_do_not_overlap() {
         let (ours, file) = Page::create().expect("memory");
         let theirs = Page::open(&file).expect("the same memory");
         let words = [ControlWord::Tail, ControlWord::Head, ControlWord::ReaderSleeps, ControlWord::WriterWaits];
@@ -137,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_was_passed_on_can_be_neither_cut_nor_grown_nor_made_read_only() {
+    fn sealed_memory_can_be_neither_resized_nor_made_read_only() {
         let (_page, file) = Page::create().expect("memory");
         for bytes in [0, PAGE_BYTES as u64 / 2, PAGE_BYTES as u64 * 2] {
             ftruncate(&file, bytes).expect_err("sealed");
@@ -146,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_could_be_cut_or_is_of_another_size_is_refused() {
+    fn open_rejects_memory_that_is_unsealed_or_of_another_size() {
         let make = |bytes: usize, seals: SealFlags| {
             let file = memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("memory");
             ftruncate(&file, bytes as u64).expect("room");
@@ -163,7 +168,7 @@ mod tests {
             assert!(error.to_string().contains(words), "{bytes} bytes with {seals:?}: {error}");
         }
         let file = std::fs::File::open("/proc/self/exe").expect("a file");
-        assert!(Page::open(file).is_err(), "a file of the disk is no shared memory");
-        assert!(Page::open(make(PAGE_BYTES, SEALS | SealFlags::WRITE)).is_err(), "nobody could write it");
+        assert!(Page::open(file).is_err(), "a file on disk is not shared memory");
+        assert!(Page::open(make(PAGE_BYTES, SEALS | SealFlags::WRITE)).is_err(), "it is read-only");
     }
 }

@@ -1,9 +1,9 @@
-//! Who can be called through shared memory: whoever listens at an address of this host, in the same
-//! network namespace.
+//! Finds out whether a node can be called through shared memory: it can if it listens on this host,
+//! in the same network namespace.
 //!
-//! Beside its TCP port a node listens at an abstract Unix socket named by the same address. Such
-//! names belong to a network namespace, and so do addresses: if this host has the address and
-//! somebody listens under its name, both are on one host and mean the same node.
+//! Beside its TCP port a node listens at an abstract Unix socket whose name holds the same address.
+//! Both abstract names and addresses belong to a network namespace. So if this host has the address
+//! and a process listens under the name, that process is the node with that address.
 
 use super::SharedStream;
 use mio::net::{UnixListener, UnixStream};
@@ -16,15 +16,16 @@ fn name(address: SocketAddr) -> Result<UnixAddress> {
     UnixAddress::from_abstract_name(format!("slackwater/{address}"))
 }
 
-/// Where nodes of the same host call.
+/// The Unix socket at which a node accepts shared-memory connections.
 pub type Door = UnixListener;
 
-/// Listens beside the TCP port at `address`.
+/// Listens for shared-memory connections beside the TCP port at `address`.
 pub fn open(address: SocketAddr) -> Result<Door> {
     UnixListener::bind_addr(&name(address)?)
 }
 
-/// Calls whoever listens at `address`, if that is on this host and nobody else's process.
+/// Calls the node that listens at `address`, if it is on this host. Fails if the process there
+/// belongs to another user.
 pub fn call(address: SocketAddr) -> Result<Option<SharedStream>> {
     if !is_own(address) {
         return Ok(None);
@@ -39,15 +40,17 @@ pub fn call(address: SocketAddr) -> Result<Option<SharedStream>> {
     Ok(None)
 }
 
-/// What somebody listens at who can be called at `address`: that address, or every one.
+/// The addresses under which a node may listen that can be called at `address`: `address` itself,
+/// or a wildcard address (`0.0.0.0`, `[::]`).
 fn names(address: SocketAddr) -> Vec<SocketAddr> {
-    let (v4, v6) = (IpAddr::from(Ipv4Addr::UNSPECIFIED), IpAddr::from(Ipv6Addr::UNSPECIFIED));
+    let v4 = IpAddr::from(Ipv4Addr::UNSPECIFIED);
+    let v6 = IpAddr::from(Ipv6Addr::UNSPECIFIED);
     let every = if address.is_ipv4() { vec![v4, v6] } else { vec![v6] };
     std::iter::once(address).chain(every.into_iter().map(|ip| SocketAddr::new(ip, address.port()))).collect()
 }
 
-/// Whether `address` is one of this host's: the way to such an address begins at itself. No packet
-/// is sent to find out.
+/// Whether `address` is one of this host's. If it is, the route to it starts at the same address.
+/// Connecting a UDP socket shows the route and sends no packet.
 fn is_own(address: SocketAddr) -> bool {
     let ip = address.ip();
     if ip.is_loopback() {
@@ -66,12 +69,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_of_this_host_are_told_from_others() {
+    fn is_own_accepts_this_hosts_addresses_only() {
         for (address, own) in [
             ("127.0.0.1:9", true),
             ("127.9.9.9:9", true),
             ("[::1]:9", true),
-            // RFC 5737 and RFC 3849: of no host.
+            // Reserved for documentation by RFC 5737 and RFC 3849, so no host has them.
             ("192.0.2.1:9", false),
             ("[2001:db8::1]:9", false),
         ] {
@@ -80,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_listens_at_every_address_is_found_by_any_of_them_on_its_port_alone() {
+    fn call_finds_a_wildcard_listener_at_any_own_address_and_only_on_its_port() {
         // (listens at, called at, found)
         let cases = [
             ("127.0.0.1:65001", "127.0.0.1:65001", true),

@@ -1,36 +1,41 @@
-//! The two halves of a ring. Each keeps its own position to itself and only tells it to the other;
-//! what the other says of its position is believed as far as it is possible.
+//! A single-producer, single-consumer ring buffer in shared memory: its writing half and its
+//! reading half, in two processes.
+//!
+//! Each half keeps its own position in private memory and publishes a copy in the shared memory. It
+//! checks the position that the other half publishes, and rejects one that cannot be
+//! ([`PageError`]).
 
 use super::copy;
 use super::page::{ControlWord, Direction, Page, RING_BYTES};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-/// The other side is told of bytes, and of room, at least this often, so that both copy at the same
-/// time.
+/// Publish positions at least every so many bytes, so that both sides copy at the same time.
 pub const TELL_EVERY: usize = 64 << 10;
-/// Room that is worth a bell: the writer has time to wake up while the rest is read.
+/// Free bytes from which the reader wakes a waiting writer. The writer wakes up while the reader
+/// reads the rest.
 const ROOM_FOR_BELL: usize = RING_BYTES / 2;
 
-/// What the other side wrote where its position in a ring stands cannot be.
+/// The peer published an impossible position in a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageError {
-    /// It says that it wrote more than there is room for, or less than it had said before.
+    /// The writer claims to have written more bytes than fit, or fewer than it claimed before.
     Tail {
-        /// What it says.
+        /// The published position.
         says: u64,
-        /// The least that could be true, and how far beyond that it may be.
+        /// The lowest possible position.
         least: u64,
-        /// See `least`.
+        /// The highest possible position is `least + span`.
         span: u64,
     },
-    /// It says that it read more than it was given, or less than it had said before.
+    /// The reader claims to have read more bytes than were written, or fewer than it claimed
+    /// before.
     Head {
-        /// What it says.
+        /// The published position.
         says: u64,
-        /// The least that could be true, and how far beyond that it may be.
+        /// The lowest possible position.
         least: u64,
-        /// See `least`.
+        /// The highest possible position is `least + span`.
         span: u64,
     },
 }
@@ -43,7 +48,7 @@ impl fmt::Display for PageError {
         };
         write!(
             f,
-            "the shared memory was scribbled on: the peer says that it {did} {says} bytes so far, which can only be "
+            "invalid ring position in shared memory: the peer says that it {did} {says} bytes so far; possible are "
         )?;
         write!(f, "{least} to {}", least.wrapping_add(*span))
     }
@@ -57,28 +62,32 @@ impl From<PageError> for std::io::Error {
     }
 }
 
-/// Whether the other side needs a bell.
+/// Whether the other side needs a doorbell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Bell {
-    /// It sleeps.
+    /// The other side sleeps: wake it.
     Ring,
-    /// It will find out by itself.
+    /// The other side looks into the ring by itself.
     Silent,
 }
 
-/// Takes a wish for a bell, if there is one.
-fn taken(wish: &AtomicU64) -> Bell {
-    // A word that nobody has touched is not fetched for writing.
-    if wish.load(Ordering::Relaxed) != 0 && wish.swap(0, Ordering::Relaxed) != 0 { Bell::Ring } else { Bell::Silent }
+/// Clears a request for a doorbell. Says whether there was one.
+fn taken(request: &AtomicU64) -> Bell {
+    // The load comes first: without a request the core need not fetch the cache line for writing.
+    if request.load(Ordering::Relaxed) != 0 && request.swap(0, Ordering::Relaxed) != 0 {
+        Bell::Ring
+    } else {
+        Bell::Silent
+    }
 }
 
-/// The end of a ring that bytes are put in at.
+/// The writing half of a ring.
 pub struct Producer {
     direction: Direction,
-    /// Bytes written. The one who waits reads it too.
+    /// Bytes written. Atomic because the waiting thread reads it, too.
     tail: AtomicU64,
-    /// The last head that was believed.
+    /// The last published head that passed the check.
     head: AtomicU64,
 }
 
@@ -87,10 +96,11 @@ impl Producer {
         Self { direction, tail: AtomicU64::new(0), head: AtomicU64::new(0) }
     }
 
-    /// Bytes that can be written now.
+    /// Bytes that can be written now. Fails if the reader's published position is impossible.
     pub fn room(&self, page: &Page) -> Result<usize, PageError> {
         let says = page.word(self.direction, ControlWord::Head).load(Ordering::Acquire);
-        let (tail, least) = (self.tail.load(Ordering::Relaxed), self.head.load(Ordering::Relaxed));
+        let tail = self.tail.load(Ordering::Relaxed);
+        let least = self.head.load(Ordering::Relaxed);
         let span = tail.wrapping_sub(least);
         if says.wrapping_sub(least) > span {
             return Err(PageError::Head { says, least, span });
@@ -99,15 +109,15 @@ impl Producer {
         Ok(RING_BYTES - tail.wrapping_sub(says) as usize)
     }
 
-    /// Whether the other side says that there is room for so many bytes. Whether that can be true
-    /// is found out by whoever then writes.
+    /// Whether there is room for `bytes`, by the reader's unchecked position. The write that
+    /// follows checks it. An impossible position counts as room, so that a write follows.
     pub fn may_have_room(&self, page: &Page, bytes: usize) -> bool {
         let says = page.word(self.direction, ControlWord::Head).load(Ordering::Acquire);
         let used = self.tail.load(Ordering::Relaxed).wrapping_sub(says);
         used.checked_add(bytes as u64).is_none_or(|after| after <= RING_BYTES as u64) || used > RING_BYTES as u64
     }
 
-    /// Writes `bytes`, for which there is room, and tells of them.
+    /// Writes `bytes` and publishes the new tail. The caller has checked that there is room.
     pub fn put(&self, page: &Page, bytes: &[u8]) -> Bell {
         let tail = self.tail.load(Ordering::Relaxed);
         let at = tail as usize % RING_BYTES;
@@ -118,24 +128,26 @@ impl Producer {
         let tail = tail.wrapping_add(bytes.len() as u64);
         self.tail.store(tail, Ordering::Relaxed);
         page.word(self.direction, ControlWord::Tail).store(tail, Ordering::Release);
-        // Either the reader, about to sleep, sees these bytes, or this sees that it sleeps.
+        // With the fence in `ask_for_bytes`: either a reader about to sleep sees these bytes, or
+        // this writer sees the reader's request.
         fence(Ordering::SeqCst);
         taken(page.word(self.direction, ControlWord::ReaderSleeps))
     }
 
-    /// Asks for a bell when there is room. There may be some already: look again after this.
+    /// Requests a doorbell for when there is room. Check for room again afterwards: there may
+    /// already be some.
     pub fn ask_for_room(&self, page: &Page) {
         page.word(self.direction, ControlWord::WriterWaits).store(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 }
 
-/// The end of a ring that bytes are taken out at.
+/// The reading half of a ring.
 pub struct Consumer {
     direction: Direction,
-    /// Bytes read. The one who waits reads it too.
+    /// Bytes read. Atomic because the waiting thread reads it, too.
     head: AtomicU64,
-    /// The last tail that was believed.
+    /// The last published tail that passed the check.
     tail: AtomicU64,
 }
 
@@ -144,10 +156,11 @@ impl Consumer {
         Self { direction, head: AtomicU64::new(0), tail: AtomicU64::new(0) }
     }
 
-    /// Bytes that can be read now.
+    /// Bytes that can be read now. Fails if the writer's published position is impossible.
     pub fn filled(&self, page: &Page) -> Result<usize, PageError> {
         let says = page.word(self.direction, ControlWord::Tail).load(Ordering::Acquire);
-        let (head, least) = (self.head.load(Ordering::Relaxed), self.tail.load(Ordering::Relaxed));
+        let head = self.head.load(Ordering::Relaxed);
+        let least = self.tail.load(Ordering::Relaxed);
         let span = RING_BYTES as u64 - least.wrapping_sub(head);
         if says.wrapping_sub(least) > span {
             return Err(PageError::Tail { says, least, span });
@@ -156,13 +169,14 @@ impl Consumer {
         Ok(says.wrapping_sub(head) as usize)
     }
 
-    /// Whether the other side has said anything new since the ring was last looked into. Whether
-    /// that can be true is found out by whoever then reads.
+    /// Whether the ring holds unread bytes, by the writer's unchecked position. The read that
+    /// follows checks it.
     pub fn may_have_more(&self, page: &Page) -> bool {
         page.word(self.direction, ControlWord::Tail).load(Ordering::Acquire) != self.head.load(Ordering::Relaxed)
     }
 
-    /// Reads as many bytes as `into` holds, which are there, and tells of the room.
+    /// Fills `into` and publishes the new head. The caller has checked that so many bytes are
+    /// there.
     pub fn take(&self, page: &Page, into: &mut [u8]) -> Bell {
         let head = self.head.load(Ordering::Relaxed);
         let at = head as usize % RING_BYTES;
@@ -178,18 +192,20 @@ impl Consumer {
         if RING_BYTES - filled < ROOM_FOR_BELL {
             return Bell::Silent;
         }
-        // Either the writer, about to wait, sees this room, or this sees that it waits.
+        // With the fence in `ask_for_room`: either a writer about to wait sees this room, or this
+        // reader sees the writer's request.
         fence(Ordering::SeqCst);
         taken(page.word(self.direction, ControlWord::WriterWaits))
     }
 
-    /// Asks for a bell when there are bytes. There may be some already: look again after this.
+    /// Requests a doorbell for when there are bytes. Check for bytes again afterwards: there may
+    /// already be some.
     pub fn ask_for_bytes(&self, page: &Page) {
         page.word(self.direction, ControlWord::ReaderSleeps).store(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 
-    /// No bell is needed: somebody looks.
+    /// Withdraws the request for a doorbell: a thread looks into the ring by itself.
     pub fn ask_no_more(&self, page: &Page) {
         page.word(self.direction, ControlWord::ReaderSleeps).store(0, Ordering::Relaxed);
     }
@@ -205,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_come_out_as_they_went_in_round_and_round() {
+    fn ring_returns_bytes_as_written_across_wraparound() {
         let (page, producer, consumer) = ring();
         let piece: Vec<u8> = (0..TELL_EVERY + 13).map(|at| (at ^ at >> 8) as u8).collect();
         let mut out = vec![0; piece.len()];
@@ -220,17 +236,17 @@ mod tests {
     }
 
     #[test]
-    fn a_bell_is_wanted_once_and_for_room_only_when_there_is_much() {
+    fn doorbell_rings_once_per_request_and_for_room_only_when_half_is_free() {
         let (page, producer, consumer) = ring();
         let piece = vec![1; TELL_EVERY];
-        assert_eq!(producer.put(&page, &piece), Bell::Silent, "nobody sleeps");
+        assert_eq!(producer.put(&page, &piece), Bell::Silent, "no request");
         consumer.ask_for_bytes(&page);
         assert_eq!(producer.put(&page, &piece), Bell::Ring);
         assert_eq!(producer.put(&page, &piece), Bell::Silent, "rung already");
         consumer.ask_for_bytes(&page);
         consumer.ask_no_more(&page);
         while producer.room(&page).expect("sound") > 0 {
-            assert_eq!(producer.put(&page, &piece), Bell::Silent, "thought better of it");
+            assert_eq!(producer.put(&page, &piece), Bell::Silent, "request withdrawn");
         }
         producer.ask_for_room(&page);
         let mut out = vec![0; TELL_EVERY];
@@ -248,9 +264,9 @@ mod tests {
     }
 
     #[test]
-    fn positions_that_cannot_be_are_errors_and_those_that_can_are_believed() {
+    fn ring_rejects_impossible_positions_and_accepts_all_others() {
         const RING: u64 = RING_BYTES as u64;
-        // (written, read, then said by the writer; believed)
+        // (bytes written, bytes read, tail that the writer then publishes; accepted)
         let tails = [
             (100, 40, 100, true),
             (100, 40, 101, true),
@@ -262,17 +278,17 @@ mod tests {
             (100, 40, u64::MAX, false),
             (0, 0, u64::MAX, false),
         ];
-        for (written, read, says, believed) in tails {
+        for (written, read, says, accepted) in tails {
             let (page, producer, consumer) = ring();
             let _ = producer.put(&page, &vec![0; written]);
             consumer.filled(&page).expect("sound");
             let _ = consumer.take(&page, &mut vec![0; read]);
             page.word(Direction::Up, ControlWord::Tail).store(says, Ordering::Relaxed);
             let found = consumer.filled(&page);
-            assert_eq!(found.is_ok(), believed, "{written} written, {read} read, then {says}: {found:?}");
-            assert_eq!(consumer.may_have_more(&page), says != read as u64, "whoever waits is told either way");
+            assert_eq!(found.is_ok(), accepted, "{written} written, {read} read, then {says}: {found:?}");
+            assert_eq!(consumer.may_have_more(&page), says != read as u64, "a waiter wakes up either way");
         }
-        // (written, read, then said by the reader; believed)
+        // (bytes written, bytes read, head that the reader then publishes; accepted)
         let heads = [
             (100, 40, 40, true),
             (100, 40, 100, true),
@@ -282,7 +298,7 @@ mod tests {
             (100, 40, u64::MAX, false),
             (0, 0, 1, false),
         ];
-        for (written, read, says, believed) in heads {
+        for (written, read, says, accepted) in heads {
             let (page, producer, consumer) = ring();
             let _ = producer.put(&page, &vec![0; written]);
             consumer.filled(&page).expect("sound");
@@ -290,7 +306,7 @@ mod tests {
             producer.room(&page).expect("sound");
             page.word(Direction::Up, ControlWord::Head).store(says, Ordering::Relaxed);
             let found = producer.room(&page);
-            assert_eq!(found.is_ok(), believed, "{written} written, {read} read, then {says}: {found:?}");
+            assert_eq!(found.is_ok(), accepted, "{written} written, {read} read, then {says}: {found:?}");
         }
     }
 }

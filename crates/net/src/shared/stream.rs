@@ -1,5 +1,5 @@
-//! One connection through shared memory: what a socket would carry goes through two rings, and the
-//! socket carries bells.
+//! One connection through shared memory: a byte stream over two ring buffers, with a Unix socket
+//! that carries doorbells and shows when the peer ends.
 
 use super::page::{Direction, Page, RING_BYTES};
 use super::ring::{Bell, Consumer, Producer, TELL_EVERY};
@@ -16,12 +16,13 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-/// What comes with the memory: that this is Slackwater's, its layout's version, and the size of a
-/// ring.
+/// Bytes of the greeting that comes with the memory: the magic, the layout's version, and the size
+/// of a ring.
 const GREETING_BYTES: usize = 16;
 const MAGIC: [u8; 7] = *b"SLKWSHM";
+/// The version of the memory's layout.
 const VERSION: u8 = 1;
-/// Bells that are taken off the socket in one go.
+/// Doorbells read from the socket at a time.
 const BELLS: usize = 64;
 
 fn greeting() -> [u8; GREETING_BYTES] {
@@ -36,18 +37,18 @@ fn refused(why: &'static str) -> Error {
     Error::new(ErrorKind::InvalidData, why)
 }
 
-/// Bytes to and from another process of this host. Never blocks.
+/// A byte stream to and from another process of this host. Never blocks.
 pub struct SharedStream {
     socket: UnixStream,
-    /// None until the one who called has passed the memory.
+    /// None until the caller has passed the memory.
     line: Option<Arc<Line>>,
-    /// The other side has closed its socket, or its process has ended.
+    /// The peer has closed its socket, or its process has ended.
     ended: bool,
 }
 
 impl SharedStream {
-    /// The end of the one who calls: makes the memory and passes it on. The other side need not
-    /// have noticed yet.
+    /// Makes the caller's end: makes the memory and passes it to the peer. Does not wait for the
+    /// peer to accept.
     pub fn call(socket: UnixStream) -> Result<Self> {
         same_user(&socket)?;
         let (page, file) = Page::create()?;
@@ -65,36 +66,36 @@ impl SharedStream {
         Ok(Self { socket, line: Some(Arc::new(line)), ended: false })
     }
 
-    /// The end of the one who is called.
+    /// Makes the called node's end.
     pub fn accept(socket: UnixStream) -> Result<Self> {
         same_user(&socket)?;
         Ok(Self { socket, line: None, ended: false })
     }
 
-    /// Who is at the other end, in words.
+    /// The peer's process, for log lines.
     pub fn peer(&self) -> String {
         match sockopt::socket_peercred(&self.socket) {
             Ok(peer) => format!("process {}", peer.pid.as_raw_nonzero()),
-            Err(_) => "a process that is gone".to_owned(),
+            Err(_) => "a process that has ended".to_owned(),
         }
     }
 
-    /// Whether the other side has closed its socket, or its process has ended. What it wrote before
-    /// that may still be read.
+    /// Whether the peer has closed its socket, or its process has ended. Bytes that it wrote before
+    /// can still be read.
     pub fn has_ended(&self) -> bool {
         self.ended
     }
 
-    /// What a waiter needs to know of it, once there is memory.
+    /// The rings, for a waiter to look into. Empty until the memory has arrived.
     pub fn watched(&self) -> Watched<'_> {
         Watched(self.line.as_ref())
     }
 
-    /// The socket has something to say: bells, or the end.
+    /// Reads the socket after an event on it: doorbells, or the peer's end.
     pub fn hear(&mut self, peer_ended: bool) {
         self.ended |= peer_ended;
         let mut bells = [0; BELLS];
-        // Before the memory has come, what is on the socket is the greeting.
+        // Until the memory has arrived, the bytes on the socket are the greeting.
         while self.line.is_some() && !self.ended {
             match recv(&self.socket, &mut bells[..], RecvFlags::DONTWAIT) {
                 Ok((_, BELLS)) | Err(Errno::INTR) => {}
@@ -107,13 +108,13 @@ impl SharedStream {
 
     fn ring(&self, bell: Bell) {
         if bell == Bell::Ring {
-            // If there is no room for another bell, there are enough. If nobody is there, the
-            // socket's own event will tell.
+            // The result does not matter. A full socket already holds doorbells that wake the peer,
+            // and if the peer has ended, an event on the socket tells.
             let _ = send(&self.socket, &[1], SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
         }
     }
 
-    /// Takes the memory that the caller has passed.
+    /// Maps the memory that the caller has passed.
     fn receive_memory(&mut self) -> Result<()> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -136,17 +137,17 @@ impl SharedStream {
             return Err(refused("the peer does not speak Slackwater over shared memory"));
         }
         if bytes != greeting() {
-            return Err(refused("the peer lays shared memory out differently; run the same release everywhere"));
+            return Err(refused("the peer uses another shared-memory layout; run the same release on all nodes"));
         }
-        let [file] = &files[..] else { return Err(refused("the peer passed no shared memory")) };
+        let [file] = &files[..] else { return Err(refused("the peer passed no shared memory with its greeting")) };
         let page = Page::open(file)?;
         self.line = Some(Arc::new(Line::new(page, Producer::new(Direction::Down), Consumer::new(Direction::Up))));
         Ok(())
     }
 
-    /// The line, if there is one by now.
+    /// The rings, if the memory has arrived.
     fn line(&mut self) -> Result<Option<Arc<Line>>> {
-        // Even if the peer has ended: what it said before that is in the memory that it passed.
+        // Also after the peer has ended: the memory holds what it wrote before.
         if self.line.is_none() {
             self.receive_memory()?;
         }
@@ -154,12 +155,15 @@ impl SharedStream {
     }
 }
 
-/// The name in whose place somebody else may wait is free for anybody to take; the user behind the
-/// socket is not.
+/// Fails if the peer's process belongs to another user. Any process may take an abstract socket
+/// name, so the name proves nothing; the user id does.
 fn same_user(socket: &UnixStream) -> Result<()> {
     let peer = sockopt::socket_peercred(socket)?;
     if peer.uid != rustix::process::geteuid() {
-        let reason = format!("process {} belongs to another user", peer.pid.as_raw_nonzero());
+        let reason = format!(
+            "process {} belongs to another user, and only processes of one user share memory",
+            peer.pid.as_raw_nonzero()
+        );
         return Err(Error::new(ErrorKind::PermissionDenied, reason));
     }
     Ok(())
@@ -174,8 +178,7 @@ impl Read for SharedStream {
         let Some(line) = self.line()? else {
             return if self.ended { Ok(0) } else { Err(ErrorKind::WouldBlock.into()) };
         };
-        // Asked before the ring is looked into: what the peer wrote before its end is there by
-        // then.
+        // Read before the ring: if the peer has ended by now, all that it wrote is in the ring.
         let ended = self.ended;
         let filled = line.consumer.filled(&line.page)?;
         let mut left = filled;
@@ -199,7 +202,8 @@ impl Write for SharedStream {
     }
 
     fn write_vectored(&mut self, pieces: &[IoSlice<'_>]) -> Result<usize> {
-        // Nobody reads it any more; what is still to be read comes first, and then its end.
+        // A peer that has ended reads nothing more. The connection closes when this node has read
+        // the peer's last bytes.
         let Some(line) = self.line()?.filter(|_| !self.ended) else { return Err(ErrorKind::WouldBlock.into()) };
         let mut room = line.producer.room(&line.page)?;
         if room == 0 {
@@ -227,7 +231,8 @@ impl Source for SharedStream {
         if let Some(line) = &self.line {
             line.set_token(token);
         }
-        // Bells and the end: there is always room for a bell, or nobody needs one.
+        // Readable events bring doorbells and the peer's end. Writable events are not needed: a
+        // socket without room holds doorbells enough.
         self.socket.register(registry, token, Interest::READABLE)
     }
 

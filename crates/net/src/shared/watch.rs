@@ -1,9 +1,9 @@
-//! How one thread waits for many rings: it looks into those that were busy lately, briefly, and
-//! then asks for bells.
+//! How one thread waits for many rings: it polls the rings that were busy lately for a few
+//! microseconds, then requests doorbells and sleeps (spin, then sleep).
 //!
-//! A ring is either looked into or has a bell asked for; a wait that is about to block asks for the
-//! bells of all rings it looked into, and looks once more. So a ring on which nothing happens costs
-//! a wait nothing.
+//! A ring is either polled or has a doorbell requested. A wait that is about to block requests the
+//! doorbells of all rings that it polled, and looks into them once more. So an idle ring costs a
+//! wait nothing.
 
 use super::page::Page;
 use super::ring::{Consumer, Producer, TELL_EVERY};
@@ -12,24 +12,24 @@ use mio::Token;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// Looks before a thread sleeps: together some 15 µs, about what it costs to sleep and be woken, so
-/// that looking in vain costs no more than twice what sleeping at once would have. Between the last
-/// ones others may run on this core: where there are more threads than cores, whoever is waited for
-/// may be one of those.
+/// Polls before a thread sleeps. Together they take about 15 µs, as long as sleeping and waking up
+/// take, so polling in vain at most doubles the cost. The last polls yield the core: with more
+/// threads than cores, the peer may wait for this core.
 const LOOKS: u32 = LOOKS_ALONE + 8;
+/// Polls that do not yield the core.
 const LOOKS_ALONE: u32 = 256;
 
-/// Both rings of a connection, as the thread that moves bytes and the thread that waits share them.
+/// Both rings of a connection. The thread that moves bytes and the thread that waits share it.
 pub struct Line {
     pub(super) page: Page,
     pub(super) producer: Producer,
     pub(super) consumer: Consumer,
     token: AtomicUsize,
-    /// It is on the list of rings to look into.
+    /// Whether a waiter polls it.
     listed: AtomicBool,
-    /// New bytes are of no use now: the peer has to read first.
+    /// Whether new bytes wait unread until the peer has read its answers.
     paused: AtomicBool,
-    /// Bytes wait for room.
+    /// Whether bytes wait for room.
     wants_room: AtomicBool,
     closed: AtomicBool,
 }
@@ -57,7 +57,7 @@ impl Line {
         self.closed.store(true, Ordering::Relaxed);
     }
 
-    /// Asks for a bell.
+    /// Requests a doorbell for new bytes.
     pub(super) fn sleep(&self) {
         self.consumer.ask_for_bytes(&self.page);
     }
@@ -66,7 +66,8 @@ impl Line {
         self.paused.load(Ordering::Relaxed)
     }
 
-    /// Whether there is something to do, as far as the other side can be believed.
+    /// Whether there is something to read, or room for bytes that wait, by the peer's unchecked
+    /// positions.
     fn is_ready(&self) -> bool {
         let has_bytes = !self.is_paused() && self.consumer.may_have_more(&self.page);
         let has_room = || self.producer.may_have_room(&self.page, TELL_EVERY);
@@ -74,14 +75,14 @@ impl Line {
     }
 }
 
-/// A connection's line, if it has one.
+/// The rings of a connection, if it has shared memory. Without, every method does nothing.
 pub struct Watched<'a>(pub(super) Option<&'a Arc<Line>>);
 
 impl Watched<'_> {
-    /// A connection that goes through no memory.
+    /// A connection without shared memory.
     pub const NOTHING: Self = Self(None);
 
-    /// Nothing is left to read: from now on whoever waits looks into it.
+    /// All bytes have been read: hands the rings to the waiter, which polls them from now on.
     pub fn look(&self, watch: &WatchList, token: Token) {
         if let Some(line) = self.0
             && !line.listed.swap(true, Ordering::Relaxed)
@@ -91,14 +92,14 @@ impl Watched<'_> {
         }
     }
 
-    /// Whether bytes wait for room in it.
+    /// Sets whether bytes wait for room.
     pub fn wants_room(&self, wants: bool) {
         if let Some(line) = self.0 {
             line.wants_room.store(wants, Ordering::Relaxed);
         }
     }
 
-    /// Whether new bytes are of no use.
+    /// Sets whether new bytes stay unread until the peer has read its answers.
     pub fn pause(&self, paused: bool) {
         if let Some(line) = self.0 {
             line.paused.store(paused, Ordering::Relaxed);
@@ -106,23 +107,23 @@ impl Watched<'_> {
     }
 }
 
-/// The rings to look into, handed from the thread that moves bytes to the one that waits.
+/// Rings to poll, passed from the thread that moves bytes to the thread that waits.
 #[derive(Clone, Default)]
 pub struct WatchList(Arc<Mutex<Vec<Arc<Line>>>>);
 
-/// The rings that a waiter looks into.
+/// The rings that a waiter polls.
 pub struct WatchedRings {
     watch: WatchList,
     lines: Vec<Arc<Line>>,
 }
 
 impl WatchedRings {
-    /// The waiter's side.
+    /// The waiter's side of `watch`.
     pub fn of(watch: &WatchList) -> Self {
         Self { watch: watch.clone(), lines: Vec::new() }
     }
 
-    /// Looks once. Calls `ready` for each ring with something to do and returns whether any had.
+    /// Polls once. Calls `ready` for each ring that is ready, and returns whether any was.
     pub fn look(&mut self, mut ready: impl FnMut(Token)) -> bool {
         self.lines.append(&mut lock(&self.watch.0));
         self.lines.retain(|line| !line.closed.load(Ordering::Relaxed));
@@ -134,8 +135,8 @@ impl WatchedRings {
         any
     }
 
-    /// Looks for a while, and if nothing comes asks for bells. Returns whether there is something
-    /// to do, in which case the thread must not sleep.
+    /// Polls for about 15 µs. If no ring becomes ready, requests doorbells from all of them.
+    /// Returns whether a ring is ready: then the thread must not sleep.
     pub fn look_before_sleep(&mut self, mut ready: impl FnMut(Token)) -> bool {
         if self.look(&mut ready) {
             return true;
@@ -155,7 +156,7 @@ impl WatchedRings {
         }
         let mut any = false;
         self.lines.retain(|line| {
-            // Whoever reads it dry from now on lists it again.
+            // The thread that next reads all its bytes lists it again.
             line.listed.store(false, Ordering::Relaxed);
             line.sleep();
             let is_ready = line.is_ready();

@@ -1,5 +1,5 @@
-//! Who listens where. Host names are looked up by a thread of their own, so that the thread that
-//! drives the network never waits for an answer about a name.
+//! The address book: the addresses at which each node listens. A thread of its own looks up host
+//! names, so that the thread that drives the network never waits for the resolver.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -8,10 +8,10 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 use types::NodeId;
 
-/// A name that was not found, or led nowhere, is looked up again after this long.
+/// Time until a host name is looked up again, if the lookup failed or no address answered.
 const LOOK_UP_AGAIN: Duration = Duration::from_secs(1);
 
-/// Asks the system what a `host:port` stands for.
+/// Resolves a `host:port`.
 type LookUp = fn(&str) -> std::io::Result<Vec<SocketAddr>>;
 
 /// How to reach a node.
@@ -19,9 +19,9 @@ type LookUp = fn(&str) -> std::io::Result<Vec<SocketAddr>>;
 pub enum NodeAddress {
     /// At this address.
     At(SocketAddr),
-    /// Its name is being looked up, or could not be found and will be looked up again.
+    /// Its host name is being looked up, or the lookup failed and will be repeated.
     NotYet,
-    /// Nobody has said where it listens.
+    /// This node was never told where that node listens.
     Unknown,
 }
 
@@ -29,28 +29,34 @@ pub enum NodeAddress {
 pub struct Addresses {
     known: BTreeMap<NodeId, Known>,
     look_up: LookUp,
+    /// The lookup thread, once a host name needed one.
     names: Option<Names>,
 }
 
+/// What is known of one node.
 struct Known {
+    /// Its `host:port`, as it was told.
     text: String,
-    /// What it stands for, as far as that is known. Tried in turn.
+    /// The addresses of `text` that are known, to be tried in turn.
     at: Vec<SocketAddr>,
+    /// Index in `at` of the address to call.
     turn: usize,
     lookup: Lookup,
 }
 
+/// Whether a host name needs a lookup.
 enum Lookup {
-    /// An address needs none.
+    /// Never: it is an address.
     Needless,
+    /// At this instant.
     Due(Instant),
     UnderWay,
-    /// Again only if it leads nowhere.
+    /// Only after no address of it has answered.
     Done,
 }
 
-/// The thread that looks up names. It ends with its node. Each node's name is under way once at
-/// most.
+/// The thread that looks up host names. It ends with its node. At most one lookup for a node is
+/// under way.
 struct Names {
     asked: Sender<(NodeId, String)>,
     found: Receiver<(NodeId, String, std::io::Result<Vec<SocketAddr>>)>,
@@ -65,8 +71,8 @@ impl Addresses {
         Self { known: BTreeMap::new(), look_up, names: None }
     }
 
-    /// `node` listens at `text`, which is `host:port`, or nowhere if that is empty. A name is
-    /// looked up from now on.
+    /// Learns that `node` listens at `text`, a `host:port`. Starts to look up a host name. Ignores
+    /// an empty text: that node does not listen.
     pub fn know(&mut self, node: NodeId, text: &str) {
         if text.is_empty() || self.known.get(&node).is_some_and(|known| known.text == text) {
             return;
@@ -78,12 +84,12 @@ impl Addresses {
         self.ask_for(node);
     }
 
-    /// `node` listens at these addresses.
+    /// Learns that `node` listens at these addresses.
     pub fn know_at(&mut self, node: NodeId, at: Vec<SocketAddr>) {
         self.known.insert(node, Known { text: String::new(), at, turn: 0, lookup: Lookup::Needless });
     }
 
-    /// The way to `node`. Never waits.
+    /// The address to call `node` at. Never blocks.
     pub fn way(&mut self, node: NodeId) -> NodeAddress {
         self.take_found();
         self.ask_for(node);
@@ -94,8 +100,8 @@ impl Addresses {
         }
     }
 
-    /// Nobody answered at the address last given for `node`. The next one is the next of its name,
-    /// if it has several.
+    /// Learns that no node answered at the address last given for `node`. The next call goes to its
+    /// next address. After the last one, a host name is looked up again.
     pub fn failed(&mut self, node: NodeId) {
         let Some(known) = self.known.get_mut(&node) else { return };
         known.turn += 1;
@@ -107,8 +113,8 @@ impl Addresses {
         }
     }
 
-    /// Where else `node` could be called: at `text`, if that is one of its addresses, or at the
-    /// next of them.
+    /// The index of another address of `node`: `text` if that is one of its addresses, otherwise
+    /// the next one. None if that is the address already in use.
     pub fn elsewhere(&self, node: NodeId, text: &str) -> Option<usize> {
         let known = self.known.get(&node)?;
         let named = text.parse().ok().and_then(|wanted: SocketAddr| known.at.iter().position(|at| *at == wanted));
@@ -116,7 +122,7 @@ impl Addresses {
         (turn != known.turn).then_some(turn)
     }
 
-    /// `node` is called there next.
+    /// Calls `node` at the address with this index from now on.
     pub fn turn_to(&mut self, node: NodeId, turn: usize) {
         if let Some(known) = self.known.get_mut(&node).filter(|known| turn < known.at.len()) {
             known.turn = turn;
@@ -132,7 +138,7 @@ impl Addresses {
             self.names = Names::start(self.look_up);
         }
         let sent = self.names.as_ref().is_some_and(|names| names.asked.send((node, known.text.clone())).is_ok());
-        // Where no thread could be started, there may be room for one later.
+        // If no thread could be started, a later attempt may succeed.
         known.lookup = if sent { Lookup::UnderWay } else { Lookup::Due(Instant::now() + LOOK_UP_AGAIN) };
     }
 
@@ -143,12 +149,16 @@ impl Addresses {
             let found = found.and_then(|at| if at.is_empty() { Err(ErrorKind::NotFound.into()) } else { Ok(at) });
             match found {
                 Ok(at) => {
-                    tracing::debug!(%node, name = text, ?at, "looked up");
-                    (known.at, known.turn) = (at, 0);
+                    tracing::debug!(%node, name = text, ?at, "looked up the host name of a node");
+                    known.at = at;
+                    known.turn = 0;
                     known.lookup = Lookup::Done;
                 }
                 Err(error) => {
-                    tracing::warn!(%node, name = text, %error, "cannot find out where a node is; trying again");
+                    tracing::warn!(
+                        %node, name = text, %error,
+                        "cannot look up the host name of a node; trying again: check the name and the DNS of this host"
+                    );
                     known.lookup = Lookup::Due(Instant::now() + LOOK_UP_AGAIN);
                 }
             }
@@ -185,20 +195,20 @@ mod tests {
         SocketAddr::from(([10, 1, 1, 1], port))
     }
 
-    /// Asks for the way until it is an address.
+    /// Asks for the way until an address is known.
     fn found(addresses: &mut Addresses) -> SocketAddr {
         let begin = Instant::now();
         loop {
             match addresses.way(NODE) {
                 NodeAddress::At(address) => return address,
-                other => assert!(begin.elapsed() < 30 * LOOK_UP_AGAIN, "it stays {other:?}"),
+                other => assert!(begin.elapsed() < 30 * LOOK_UP_AGAIN, "it remains {other:?}"),
             }
             std::thread::yield_now();
         }
     }
 
     #[test]
-    fn an_address_needs_no_lookup() {
+    fn addresses_need_no_lookup() {
         let mut addresses = Addresses::looking_up(|text| panic!("looked up {text}"));
         assert_eq!(addresses.way(NODE), NodeAddress::Unknown);
         for text in ["10.1.1.1:7", "[::1]:7"] {
@@ -211,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn elsewhere_is_the_address_named_or_the_next() {
+    fn elsewhere_gives_the_named_address_or_the_next() {
         let mut addresses = Addresses::new();
         assert_eq!(addresses.elsewhere(NODE, ""), None);
         addresses.know_at(NODE, vec![address(1)]);
@@ -222,11 +232,11 @@ mod tests {
             addresses.turn_to(NODE, turn);
             assert_eq!(addresses.way(NODE), NodeAddress::At(address(expected)), "{named}");
         }
-        assert_eq!(addresses.elsewhere(NODE, "10.1.1.1:1"), None, "it is called there already");
+        assert_eq!(addresses.elsewhere(NODE, "10.1.1.1:1"), None, "that address is already in use");
     }
 
     #[test]
-    fn whoever_asks_for_the_way_does_not_wait_for_the_name() {
+    fn way_does_not_block_during_a_lookup() {
         static HELD_UP: Barrier = Barrier::new(2);
         let mut addresses = Addresses::looking_up(|_| {
             HELD_UP.wait();
@@ -241,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn the_addresses_of_a_name_are_tried_in_turn_and_then_it_is_looked_up_again() {
+    fn host_names_are_looked_up_again_after_each_address_has_failed() {
         static LOOKUPS: Mutex<Vec<String>> = Mutex::new(Vec::new());
         let mut addresses = Addresses::looking_up(|text| {
             let mut lookups = LOOKUPS.lock().expect("not poisoned");
@@ -262,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_not_found_is_looked_up_again() {
+    fn host_names_that_were_not_found_are_looked_up_again() {
         static LOOKUPS: AtomicUsize = AtomicUsize::new(0);
         let mut addresses = Addresses::looking_up(|_| match LOOKUPS.fetch_add(1, Ordering::SeqCst) {
             0 => Err(ErrorKind::NotFound.into()),

@@ -1,9 +1,9 @@
-//! A socket for tests of what receives: bytes come in pieces of any length.
+//! A fake socket for tests and fuzzing: delivers bytes in pieces of any length.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Result};
 
-/// A socket that gives out its pieces one after another, then would block.
+/// A socket that delivers its pieces one after another and then returns `WouldBlock`.
 pub struct ChunkedSocket(pub VecDeque<Vec<u8>>);
 
 impl Read for ChunkedSocket {

@@ -1,13 +1,13 @@
-//! The receiving half of a connection: bytes in, frames out.
+//! The receiving half of a connection: reads bytes, returns frames.
 //!
-//! Small frames are cut from a staging buffer that one read fills. The payloads of large ones are
-//! read from the socket straight into the buffer that the machine will use, together with the
-//! beginning of whatever follows.
+//! One read fills a staging buffer, from which small frames are cut. A large payload is read
+//! straight into the buffer that the machine will use. The same vectored read takes the beginning
+//! of the next frame.
 
 use std::io::{ErrorKind, IoSliceMut, Read};
 use wire::{Frame, Fresh, HEADER_BYTES, Header, Pool, WireError, decode};
 
-/// One read takes at most this much of small frames.
+/// Bytes of the staging buffer.
 const STAGING: usize = 16 << 10;
 
 /// Why a connection ends.
@@ -15,16 +15,19 @@ const STAGING: usize = 16 << 10;
 pub enum CloseReason {
     /// The peer closed it, or the network did.
     Closed,
-    /// What came is no frame.
+    /// The peer sent bytes that are not a frame.
     Refused(WireError),
-    /// The connection itself makes no sense: shared memory that was scribbled on, or that is none.
+    /// The peer broke the rules of the connection: it passed unusable shared memory, or wrote an
+    /// impossible ring position.
     Broken(std::io::Error),
 }
 
+/// A frame of which the header has arrived, and part of the rest.
 struct Partial {
     header: Header,
     body: Vec<u8>,
     payloads: [Fresh; 2],
+    /// Bytes of body and payloads that have arrived.
     filled: usize,
 }
 
@@ -38,7 +41,7 @@ impl Partial {
         self.header.body + self.header.payloads[0] + self.header.payloads[1]
     }
 
-    /// What is still to be filled, piece by piece.
+    /// The parts of body and payloads that have not arrived yet.
     fn rest(&mut self) -> [&mut [u8]; 3] {
         let mut skip = self.filled;
         let [positions, values] = &mut self.payloads;
@@ -62,29 +65,30 @@ impl Partial {
     }
 }
 
-/// What has been received and not yet been handed on.
+/// Received bytes that are not yet returned as frames.
 pub struct Inbox {
     staging: Box<[u8]>,
+    /// The unread bytes in `staging` lie between `start` and `end`.
     start: usize,
     end: usize,
     partial: Option<Partial>,
-    /// Whether the socket may have more: a read that came back short has emptied it.
+    /// Whether the socket may have more bytes. A short read shows that it is empty.
     pub may_have_more: bool,
-    /// The peer will send no more. Its last bytes and its end are one event: a short read must not
-    /// hide the end.
+    /// Whether the peer has closed its end. Its last bytes and its close are one event, so after a
+    /// short read the socket must be read again.
     pub peer_ended: bool,
     /// Bytes received so far.
     pub bytes: u64,
 }
 
 impl Inbox {
-    /// Nothing received yet.
+    /// An inbox into which no bytes were received.
     pub fn new() -> Self {
         let staging = vec![0; STAGING].into_boxed_slice();
         Self { staging, start: 0, end: 0, partial: None, may_have_more: true, peer_ended: false, bytes: 0 }
     }
 
-    /// The next frame, or nothing until the socket has more.
+    /// The next frame. None if the socket has no more bytes for now.
     pub fn next(&mut self, socket: &mut impl Read, pool: &Pool) -> Result<Option<Frame>, CloseReason> {
         loop {
             if let Some(partial) = &mut self.partial {
@@ -111,12 +115,13 @@ impl Inbox {
         decode(&header, &body, payloads.map(Fresh::freeze)).map_err(CloseReason::Refused)
     }
 
-    /// One read. Returns whether anything came.
+    /// Reads once from the socket. Returns whether the caller should look at the inbox again.
     fn read(&mut self, socket: &mut impl Read) -> Result<bool, CloseReason> {
         self.staging.copy_within(self.start..self.end, 0);
-        (self.start, self.end) = (0, self.end - self.start);
+        self.end -= self.start;
+        self.start = 0;
         let result = match &mut self.partial {
-            // The staging buffer is empty here: a partial frame has taken everything.
+            // The staging buffer is empty here: the partial frame has taken all its bytes.
             Some(partial) => {
                 let wanted = partial.total() - partial.filled;
                 let [body, positions, values] = partial.rest();
@@ -151,7 +156,7 @@ impl Inbox {
                 Ok(false)
             }
             Err(error) if error.kind() == ErrorKind::Interrupted => Ok(true),
-            // A connection that is still being made is not readable yet.
+            // A connection that is still being established is not readable yet.
             Err(error) if error.kind() == ErrorKind::NotConnected => {
                 self.may_have_more = false;
                 Ok(false)
@@ -205,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_come_out_whole_however_the_bytes_are_cut() {
+    fn inbox_returns_whole_frames_for_any_piece_length() {
         let frames = frames();
         let bytes = bytes_of(&frames);
         for size in [1, 7, 87, 88, 89, 4_000, 16_384, 100_000, bytes.len()] {
@@ -225,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn garbage_is_refused_and_a_cut_frame_is_never_handed_on() {
+    fn inbox_refuses_garbage_and_never_returns_a_truncated_frame() {
         let mut inbox = Inbox::new();
         let garbage = vec![b'x'; 200];
         assert!(matches!(inbox.next(&mut ChunkedSocket([garbage].into()), &Pool::new()), Err(CloseReason::Refused(_))));

@@ -1,16 +1,19 @@
-//! The sending half of a connection: frames in, vectored writes out, payloads straight from where
-//! they lie.
+//! The sending half of a connection: queues frames and writes them with vectored writes. It does
+//! not copy payloads.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, IoSlice, Write};
 use wire::{Frame, Payload, encode};
 
-/// Pieces handed to one write at most.
+/// Most slices that one write is given.
 const PIECES: usize = 48;
 
+/// A frame that is not written yet, or only in part.
 struct Queued {
+    /// Header and body.
     small: Vec<u8>,
     payloads: [Payload; 2],
+    /// Bytes of it that are written.
     sent: usize,
 }
 
@@ -20,12 +23,13 @@ impl Queued {
     }
 }
 
-/// What has been queued and not yet been written.
+/// Frames that are queued and not yet written.
 #[derive(Default)]
 pub struct SendQueue {
     queue: VecDeque<Queued>,
     /// Bytes that are still to be written.
     pub waiting: usize,
+    /// Bytes written so far.
     pub written: u64,
 }
 
@@ -38,8 +42,8 @@ impl SendQueue {
         self.queue.push_back(queued);
     }
 
-    /// Writes until nothing is left or the socket takes no more. An error means that the connection
-    /// is gone.
+    /// Writes until the queue is empty or the socket would block. An error means that the
+    /// connection is broken.
     pub fn flush(&mut self, socket: &mut impl Write) -> std::io::Result<()> {
         while self.waiting > 0 {
             let mut pieces = [IoSlice::new(&[]); PIECES];

@@ -1,5 +1,4 @@
-//! What a connection's bytes go through: a TCP socket, or memory shared with a process of the same
-//! host.
+//! The byte stream of a connection: a TCP socket, or memory shared with a process of the same host.
 
 use super::waiter::Noticed;
 use crate::shared::{SharedStream, Watched};
@@ -10,16 +9,16 @@ use socket2::{SockRef, TcpKeepalive};
 use std::io::{IoSlice, IoSliceMut, Read, Result, Write};
 use std::time::Duration;
 
-/// A connection on which nothing moves is asked for a sign of life after this long, and as often.
+/// TCP keepalive: idle time before the first probe, and time between probes.
 const PROBE_AFTER: Duration = Duration::from_secs(2);
-/// So many signs of life must fail to come before the connection counts as broken.
+/// TCP keepalive: unanswered probes after which the connection counts as broken.
 const PROBES: u32 = 3;
 
-/// Bytes to and from another process.
+/// A byte stream to and from another process.
 pub enum ByteStream {
     /// On any host.
     Tcp(TcpStream),
-    /// On this one.
+    /// On this host.
     Shared(SharedStream),
 }
 
@@ -37,22 +36,22 @@ impl ByteStream {
         Ok(shared().unwrap_or(Self::Tcp(stream)))
     }
 
-    /// Takes a call from this host.
+    /// Makes a stream of a shared-memory connection that this node has accepted.
     pub fn accept_here(socket: UnixStream) -> Result<Self> {
         SharedStream::accept(socket).map(Self::Shared)
     }
 
-    /// Sets what every connection needs.
+    /// Sets the socket options that every connection needs.
     pub fn prepare(&self) {
         if let Self::Tcp(stream) = self {
             stream.set_nodelay(true).ok();
-            // A peer that vanishes without a word must not hold its place for ever.
+            // A peer whose host vanishes sends no close: keepalive ends its connection.
             let probes = TcpKeepalive::new().with_time(PROBE_AFTER).with_interval(PROBE_AFTER).with_retries(PROBES);
             SockRef::from(stream).set_tcp_keepalive(&probes).ok();
         }
     }
 
-    /// Where the other end is, for people.
+    /// The peer's address, or its process id on this host, for log lines.
     pub fn address(&self) -> String {
         match self {
             Self::Tcp(stream) => stream.peer_addr().map_or("unknown".to_owned(), |address| address.to_string()),
@@ -60,8 +59,8 @@ impl ByteStream {
         }
     }
 
-    /// Takes in that something was noticed, and says whether that can mean room to write where
-    /// sockets do not say so.
+    /// Takes in an event of this stream. Returns whether it may mean room to write: for shared
+    /// memory every event may, for TCP only one that says so itself.
     pub fn hear(&mut self, noticed: Noticed, peer_ended: bool) -> bool {
         let Self::Shared(stream) = self else { return false };
         if noticed == Noticed::Socket {
@@ -70,12 +69,13 @@ impl ByteStream {
         true
     }
 
-    /// Whether the other end is known to be gone where writing would not say so.
+    /// Whether the peer of a shared-memory connection has ended. For TCP it is false: there a write
+    /// fails.
     pub fn has_ended(&self) -> bool {
         matches!(self, Self::Shared(stream) if stream.has_ended())
     }
 
-    /// What a waiter needs to know, where it has to look into memory.
+    /// The rings for a waiter to poll; none for TCP.
     pub fn watched(&self) -> Watched<'_> {
         match self {
             Self::Tcp(_) => Watched::NOTHING,

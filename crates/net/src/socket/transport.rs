@@ -1,4 +1,7 @@
-//! One node's connections: made, accepted, read, written and closed.
+//! The socket transport: makes, accepts, reads, writes and closes one node's connections.
+//!
+//! A node has one connection to each peer, or two for a while when both call at once. A node that
+//! calls again replaces its older connection. The transport reports every connection that closes.
 
 use super::addresses::{Addresses, NodeAddress};
 use super::connection::{Connection, Origin};
@@ -17,48 +20,51 @@ use std::sync::{Arc, Mutex};
 use types::NodeId;
 use wire::{Control, Frame, Head, Member, Message, WireError};
 
-/// A worker that is sent this much without reading it gets no more of its requests served until it
-/// has read some.
+/// Backpressure: while more than this many bytes of answers wait for a worker, its requests stay
+/// unread. Reading resumes at half of it.
 const PAUSE_ABOVE: usize = 4 << 20;
-/// TCP connections up to which reading them all is cheaper than asking which can be read.
+/// Most TCP connections for which reading them all is cheaper than asking the system which have
+/// data.
 const GLANCE_AT: usize = 3;
-/// Connections of any kind up to which that is so: looking into shared memory costs next to
-/// nothing.
+/// Most connections of any kind for which that holds: polling shared memory costs next to nothing.
 const GLANCE_AT_SHARED: usize = 32;
-/// Queued bytes that are written at once rather than with the next flush.
+/// Queued bytes above which a connection is flushed at once.
 const WRITE_ABOVE: usize = 256 << 10;
 
 /// One node's connections.
 pub struct SocketTransport {
     registry: Registry,
     listener: TcpListener,
-    /// Where nodes of this host call; none where they are to use TCP.
+    /// The Unix socket at which nodes of this host call. None if they use TCP.
     door: Option<Door>,
-    /// Rings that whoever waits has to look into.
+    /// Rings for the waiter to poll.
     watch: WatchList,
     ready: Arc<Mutex<Vec<Ready>>>,
     settings: SocketSettings,
+    /// Indices into it are stable, and reused after a connection closes.
     connections: Vec<Option<Connection>>,
+    /// Unused indices of `connections`.
     free: Vec<usize>,
-    /// Connections so far.
+    /// Number of connections so far.
     serials: u64,
-    /// The connection that a node last used.
+    /// The connection that each node used last.
     by_node: BTreeMap<NodeId, usize>,
     addresses: Addresses,
-    /// Nodes that did not answer through shared memory.
+    /// Nodes that did not answer through shared memory: the next call to them is over TCP.
     over_tcp_next: BTreeSet<NodeId>,
     readable: VecDeque<usize>,
     unflushed: Vec<usize>,
     disconnected: VecDeque<NodeId>,
-    /// A connection could not be accepted.
+    /// Whether a connection could not be accepted. Accepting resumes when another one closes.
     turned_away: bool,
-    /// Why the coordinator cannot be talked to, ever.
+    /// Why this node can never talk to the coordinator.
     incompatible: Option<String>,
     traffic: Traffic,
 }
 
 impl SocketTransport {
-    /// Takes whoever calls at `listener` or at the door, as `ready` tells.
+    /// A transport that accepts connections at `listener` and at `door`. The waiter reports events
+    /// through `ready`.
     pub(super) fn new(
         registry: Registry,
         listener: TcpListener,
@@ -89,12 +95,12 @@ impl SocketTransport {
         }
     }
 
-    /// `node` listens at these addresses, to be tried in turn.
+    /// Learns that `node` listens at these addresses, to be tried in turn.
     pub fn know_at(&mut self, node: NodeId, addresses: Vec<SocketAddr>) {
         self.addresses.know_at(node, addresses);
     }
 
-    /// Connects to `node` at `address` without waiting for it.
+    /// Starts to connect to `node` at `address`. Does not wait until the connection is established.
     fn dial(&mut self, node: NodeId, address: SocketAddr) -> std::io::Result<usize> {
         let dialled = ByteStream::dial(|| self.call_here(node, address), || TcpStream::connect(address));
         self.over_tcp_next.remove(&node);
@@ -107,7 +113,7 @@ impl SocketTransport {
         Ok(index)
     }
 
-    /// A connection through shared memory, if `node` can be had that way.
+    /// A connection through shared memory, if `node` is on this host and accepts one.
     fn call_here(&self, node: NodeId, address: SocketAddr) -> Option<ByteStream> {
         if self.settings.same_host == SameHost::Tcp || self.over_tcp_next.contains(&node) {
             return None;
@@ -115,7 +121,7 @@ impl SocketTransport {
         match call(address) {
             Ok(stream) => stream.map(ByteStream::Shared),
             Err(error) => {
-                tracing::debug!(%node, %address, %error, "cannot share memory; calling over TCP");
+                tracing::debug!(%node, %address, %error, "cannot call a node through shared memory; calling over TCP");
                 None
             }
         }
@@ -146,14 +152,18 @@ impl SocketTransport {
             match accepted {
                 Ok(stream) => match stream.and_then(|stream| self.add(stream, Origin::Accepted)) {
                     Ok(index) => self.queue_read(index),
-                    Err(error) => tracing::warn!(%error, "cannot take a connection"),
+                    Err(error) => tracing::warn!(%error, "cannot set up an accepted connection; dropped it"),
                 },
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => {
-                    // Out of file descriptors, most likely: those who are connected are still
-                    // served, and whoever waits at the door is asked in when one of them leaves.
-                    tracing::warn!(%error, "cannot accept a connection");
+                    // Most likely the process is out of file descriptors. Connected nodes are still
+                    // served, and callers are accepted when a connection closes.
+                    tracing::warn!(
+                        %error,
+                        "cannot accept a connection; callers wait until another one closes. \
+                         If the process has too many open files, raise its limit (ulimit -n)"
+                    );
                     self.turned_away = true;
                     return;
                 }
@@ -210,8 +220,8 @@ impl SocketTransport {
         }
     }
 
-    /// Whoever speaks another version hears that, too: any release can read which one a header is
-    /// of.
+    /// Sends a heartbeat to a peer that speaks another version of the protocol. Every release can
+    /// read the version in a header, so the peer learns of the mismatch, too.
     fn answer_in_own_version(&mut self, index: usize) {
         let Some(Some(connection)) = self.connections.get_mut(index) else { return };
         if connection.origin == Origin::Accepted {
@@ -228,13 +238,14 @@ impl SocketTransport {
         }
     }
 
-    /// Counts and tells of a peer whose connection is about to be closed for what it sent.
+    /// Counts and logs a connection that is about to be closed because the peer broke the protocol.
     fn refuse(&mut self, index: usize, error: &dyn std::fmt::Display) {
         let Some(Some(connection)) = self.connections.get(index) else { return };
         self.traffic.refused += 1;
         let address = connection.stream.address();
         let peer = connection.peer.map_or("unknown".to_owned(), |peer| peer.to_string());
-        tracing::warn!(address, peer, %error, "closed a connection");
+        let message = "closed a connection: the peer broke the protocol, or ended within a frame";
+        tracing::warn!(address, peer, %error, "{message}");
     }
 
     fn close(&mut self, index: usize) {
@@ -254,24 +265,25 @@ impl SocketTransport {
             self.accept();
         }
         let Some(peer) = peer else { return };
-        tracing::debug!(%peer, "connection closed");
-        // Reported even where a newer connection is in use: what was sent on this one may be lost.
+        tracing::debug!(%peer, "a connection closed");
+        // Reported even if a newer connection is in use: frames sent on this one may be lost.
         self.disconnected.push_back(peer);
         if self.by_node.get(&peer) == Some(&index) {
             self.by_node.remove(&peer);
         }
     }
 
-    /// A node calls only when it has no connection left, so one that calls anew has given up those
-    /// it used before; what is still under way on them it will send again. One that this node made
-    /// and that the peer has not used may be on its way while the peer's own is: both stay, or each
-    /// end would close the other's.
+    /// Closes the older connections of a peer that has called again. A node calls only when it has
+    /// no connection left, so it has given up the older ones, and resends what was in flight.
+    ///
+    /// A connection that this node made and that the peer has not used yet stays. If both ends call
+    /// at once, each would otherwise close the other's connection.
     fn close_replaced(&mut self, peer: NodeId, by: usize) {
         let Some(newer) = self.connections[by].as_ref().map(|connection| connection.serial) else { return };
         for index in 0..self.connections.len() {
             let is_replaced = |old: &Connection| old.peer == Some(peer) && old.heard && old.serial < newer;
             if self.connections[index].as_ref().is_some_and(is_replaced) {
-                tracing::debug!(%peer, "called anew; its older connection is closed");
+                tracing::debug!(%peer, "a node called again; closing its older connection");
                 self.close(index);
             }
         }
@@ -283,7 +295,7 @@ impl SocketTransport {
         let asks = !matches!(connection.peer, Some(NodeId::Server(_) | NodeId::Coordinator));
         if self.settings.pauses && asks && connection.send_queue.waiting > PAUSE_ABOVE {
             if connection.stream.has_ended() {
-                // Nobody will read what waits, so it would wait for ever.
+                // The peer will never read the bytes that wait for it.
                 self.close(index);
                 return None;
             }
@@ -296,12 +308,13 @@ impl SocketTransport {
                 connection.queued_to_read = true;
                 self.readable.push_back(index);
                 self.traffic.frames_in += 1;
-                let (from, origin) = (frame.head.from, connection.origin);
+                let from = frame.head.from;
+                let origin = connection.origin;
                 connection.heard = true;
                 if connection.peer != Some(from) {
                     let before = connection.peer.replace(from);
-                    // The name it had before the coordinator gave it one must not lead here for
-                    // ever.
+                    // Forget the provisional name that the peer had before the coordinator named
+                    // it.
                     if let Some(before) = before.filter(|before| self.by_node.get(before) == Some(&index)) {
                         self.by_node.remove(&before);
                     }
@@ -351,7 +364,7 @@ impl Transport for SocketTransport {
                 match self.dial(to, address) {
                     Ok(index) => index,
                     Err(error) => {
-                        tracing::debug!(%to, %address, %error, "cannot connect");
+                        tracing::debug!(%to, %address, %error, "cannot connect to a node");
                         self.addresses.failed(to);
                         return self.disconnected.push_back(to);
                     }

@@ -1,4 +1,4 @@
-//! Blocking until a socket or a ring has something.
+//! Blocks a thread until a socket has an event or a shared-memory ring is ready.
 
 use crate::shared::WatchedRings;
 use crate::{Waiter, Waker, lock};
@@ -7,9 +7,10 @@ use std::io::ErrorKind;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// When rings are never empty, the system is still asked about everything else this often.
+/// Waits from one poll of the sockets to the next, while rings are ready all the time.
 const ASK_EVERY: u32 = 32;
 
+/// A connection, or another source of events, that is ready.
 #[derive(Clone, Copy)]
 pub(super) struct Ready {
     pub token: Token,
@@ -18,12 +19,12 @@ pub(super) struct Ready {
     pub peer_ended: bool,
 }
 
-/// How it was noticed that something can be done.
+/// What made a connection ready.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Noticed {
-    /// The system said so of a socket.
+    /// The system reported an event of its socket.
     Socket,
-    /// Shared memory was looked into.
+    /// The waiter found its ring ready.
     Memory,
 }
 
@@ -34,12 +35,12 @@ pub struct SocketWaiter {
     ready: Arc<Mutex<Vec<Ready>>>,
     waker: Arc<mio::Waker>,
     lines: WatchedRings,
-    /// Counts waits.
+    /// Number of waits so far.
     waits: u32,
 }
 
 impl SocketWaiter {
-    /// Waits for what `poll` and `lines` tell of, and puts it into `ready`.
+    /// A waiter that waits for events of `poll` and for rings of `lines`, and adds them to `ready`.
     pub(super) fn new(poll: Poll, ready: Arc<Mutex<Vec<Ready>>>, waker: Arc<mio::Waker>, lines: WatchedRings) -> Self {
         Self { poll, events: Events::with_capacity(256), ready, waker, lines, waits: 0 }
     }
@@ -61,7 +62,7 @@ impl Waiter for SocketWaiter {
         }
         if let Err(error) = self.poll.poll(&mut self.events, if any { Some(Duration::ZERO) } else { timeout }) {
             if error.kind() != ErrorKind::Interrupted {
-                tracing::error!(%error, "cannot wait for the network");
+                tracing::error!(%error, "cannot poll this node's sockets for events");
             }
             return;
         }

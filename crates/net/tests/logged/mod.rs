@@ -1,9 +1,9 @@
-//! What was logged, for a test to read.
+//! Collects log lines in memory, for a test to read.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};
 
-/// A writer for log lines that keeps them.
+/// A log writer that stores everything it is given.
 #[derive(Clone, Default)]
 pub struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -18,7 +18,7 @@ impl Write for Log {
 }
 
 impl Log {
-    /// Everything so far.
+    /// All log lines so far.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.0.lock().expect("not poisoned")).into_owned()
     }

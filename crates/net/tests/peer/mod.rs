@@ -1,6 +1,6 @@
-//! The other end of a connection through shared memory, made by hand: it can do everything that a
-//! process can do with memory it shares, right or wrong. It reaches the memory as a file, so that
-//! nothing here is unsafe.
+//! A hand-made end of a shared-memory connection. A test can do with it everything that a process
+//! can do with memory it shares, right or wrong. It accesses the memory as a file, so it needs no
+//! unsafe code.
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
@@ -16,17 +16,18 @@ use std::time::Duration;
 
 /// Bytes of a ring.
 pub const RING: u64 = 1 << 20;
-/// Bytes of everything.
+/// Bytes of the whole memory.
 pub const MEMORY: u64 = 4096 + 2 * RING;
 pub const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
-/// Where a ring's words stand: the first ring leads up, to the one who was called, the second down.
+/// Offsets of the control words: `UP` from the caller to the called node, `DOWN` back, and the
+/// words within each.
 pub const UP: u64 = 0;
 pub const DOWN: u64 = 512;
 pub const TAIL: u64 = 0;
 pub const HEAD: u64 = 128;
 const READER_SLEEPS: u64 = 256;
 const WRITER_WAITS: u64 = 384;
-/// A bell that another thread of the test took is not waited for longer than this.
+/// Longest wait for a doorbell: another thread of the test may have read it from the socket.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 pub fn greeting() -> Vec<u8> {
@@ -41,7 +42,7 @@ pub fn memory(bytes: u64, seals: SealFlags) -> File {
     file.into()
 }
 
-/// Calls whoever listens at `address`, and says `greeting` with `memory`.
+/// Calls the node that listens at `address`, and sends `greeting` with `memory`.
 pub fn call(address: SocketAddr, greeting: &[u8], memory: Option<&File>) -> UnixStream {
     let name = UnixAddress::from_abstract_name(format!("slackwater/{address}")).expect("a name");
     let socket = UnixStream::connect_addr(&name).expect("a listener");
@@ -55,14 +56,14 @@ pub fn call(address: SocketAddr, greeting: &[u8], memory: Option<&File>) -> Unix
     socket
 }
 
-/// One who has called.
+/// A peer that has called a node.
 pub struct SharedPeer {
     pub socket: UnixStream,
     memory: File,
 }
 
 impl SharedPeer {
-    /// Calls as it should.
+    /// Calls as the protocol says.
     pub fn connect(address: SocketAddr) -> Self {
         let memory = memory(MEMORY, SEALS);
         let socket = call(address, &greeting(), Some(&memory));
@@ -70,34 +71,36 @@ impl SharedPeer {
         Self { socket, memory }
     }
 
-    /// The same connection, for another thread.
+    /// A second handle of the same connection, for another thread.
     pub fn again(&self) -> Self {
-        let (socket, memory) = (self.socket.try_clone(), self.memory.try_clone());
-        Self { socket: socket.expect("a handle"), memory: memory.expect("a handle") }
+        let socket = self.socket.try_clone().expect("a handle");
+        let memory = self.memory.try_clone().expect("a handle");
+        Self { socket, memory }
     }
 
-    /// Writes one of the words.
+    /// Writes a control word.
     pub fn say(&self, at: u64, value: u64) {
         self.memory.write_all_at(&value.to_le_bytes(), at).expect("written");
     }
 
+    /// Reads a control word.
     pub fn hear(&self, at: u64) -> u64 {
         let mut bytes = [0; 8];
         self.memory.read_exact_at(&mut bytes, at).expect("read");
         u64::from_le_bytes(bytes)
     }
 
-    /// Writes anything anywhere.
+    /// Writes any bytes at any offset.
     pub fn scribble(&self, at: u64, bytes: &[u8]) {
         self.memory.write_all_at(bytes, at).expect("written");
     }
 
-    /// Wakes the other end. If it is gone, so is the reason to.
+    /// Rings the doorbell. Ignores the error if the other end is gone.
     pub fn ring(&self) {
         (&self.socket).write_all(&[1]).ok();
     }
 
-    /// Waits for a bell, or a little. Returns whether the other end is still there.
+    /// Waits for a doorbell, at most [`LOOK_AGAIN`]. Returns whether the other end is still there.
     fn wait(&self) -> bool {
         match (&self.socket).read(&mut [0; 64]) {
             Ok(0) => false,
@@ -111,7 +114,8 @@ impl Read for SharedPeer {
     fn read(&mut self, into: &mut [u8]) -> Result<usize> {
         let mut there = true;
         loop {
-            let (tail, head) = (self.hear(DOWN + TAIL), self.hear(DOWN + HEAD));
+            let tail = self.hear(DOWN + TAIL);
+            let head = self.hear(DOWN + HEAD);
             let at = head % RING;
             let count = (tail - head).min(RING - at).min(into.len() as u64);
             if count > 0 {
@@ -137,7 +141,8 @@ impl Read for SharedPeer {
 impl Write for SharedPeer {
     fn write(&mut self, bytes: &[u8]) -> Result<usize> {
         loop {
-            let (tail, head) = (self.hear(UP + TAIL), self.hear(UP + HEAD));
+            let tail = self.hear(UP + TAIL);
+            let head = self.hear(UP + HEAD);
             let at = tail % RING;
             let count = (RING - (tail - head)).min(RING - at).min(bytes.len() as u64);
             if count > 0 {
