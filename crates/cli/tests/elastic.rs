@@ -83,7 +83,7 @@ fn an_expelled_worker_is_replaced() {
     assert!(launch.end(), "{}", launch.stderr());
     check_report(&launch.stdout());
     let said = launch.stderr();
-    assert!(said.contains("worker 1, which is this one, was given up"), "{said}");
+    assert!(said.contains("the run counts worker 1, which is this node, as lost"), "{said}");
     assert!(said.contains("started worker in place of worker 1"), "{said}");
 }
 

@@ -42,7 +42,7 @@ fn a_run_resumes_from_an_object_store_with_another_number_of_servers() {
         (count, server.stderr())
     };
     let (count, said) = run(2, &["--checkpoint-every=3600"]);
-    assert!(said.contains("is there"), "the end brings one: {said}");
+    assert!(said.contains("published checkpoint"), "the end brings one: {said}");
     let (more, said) = run(3, &["--checkpoint-every=3600", "--resume"]);
     assert!(more > count + 20, "{more} after {count}\n{said}");
 }

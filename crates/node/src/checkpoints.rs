@@ -1,9 +1,10 @@
-//! Checkpoints beside a run: threads that write and read them, so that no server waits for a disk.
+//! Checkpoints: threads of their own write and read them, so that no server waits for a disk.
 //!
-//! A server's thread copies its shards and hands the copies over; [`CheckpointWriter`] writes them.
-//! The coordinator's thread decides and gathers; [`CheckpointPublisher`] begins checkpoints,
-//! publishes them and removes old ones. A failure is logged, with what to do about it: that
-//! checkpoint is given up, and the run goes on.
+//! - A server copies its shards; [`CheckpointWriter`] writes the copies.
+//! - The coordinator decides when to make a checkpoint and collects its parts;
+//!   [`CheckpointPublisher`] begins checkpoints, publishes their manifests and removes old ones.
+//!
+//! A checkpoint that cannot be written is logged with its cause and given up. The run goes on.
 
 mod publisher;
 mod writer;
@@ -24,7 +25,7 @@ use store::{
 use types::{Clock, NumberType, TableSpec};
 use wire::{Field, Payload, Reader};
 
-/// Where checkpoints are kept, and how many.
+/// Where checkpoints are kept, how often they are made, and how many are kept.
 ///
 /// ```
 /// use node::CheckpointSettings;
@@ -35,31 +36,31 @@ use wire::{Field, Payload, Reader};
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckpointSettings {
-    /// A folder, or an object store: every server's process must reach it under this name.
+    /// A folder or an object store. The process of every server must reach it under this name.
     pub location: String,
-    /// Whose checkpoints they are: those of one job are kept at one location.
+    /// The job. A location holds the checkpoints of one job.
     pub job: String,
-    /// How long after one the next is begun.
+    /// Time from the beginning of one checkpoint to the next.
     pub every: Duration,
-    /// How many are kept.
+    /// How many checkpoints are kept.
     pub keep: NonZeroUsize,
-    /// Whether one more is made when every worker has left, of a run that ends well.
+    /// Whether a run that ends well makes one more when every worker has left.
     pub last: bool,
 }
 
 impl CheckpointSettings {
-    /// One a minute and one at the end, of which the last three are kept.
+    /// A checkpoint each minute and one at the end. The last three are kept.
     #[must_use]
     pub fn new(location: &str, job: &str) -> Self {
         let keep = NonZeroUsize::MIN.saturating_add(2);
         Self { location: absolute(location), job: job.to_owned(), every: Duration::from_secs(60), keep, last: true }
     }
 
-    /// Sees that checkpoints can be written there: better known before a run than at its first
-    /// checkpoint.
+    /// Checks that checkpoints can be written to the location, so that a mistake shows before the
+    /// run and not at its first checkpoint.
     ///
     /// # Errors
-    /// [`NodeError::Checkpoint`], in the store's words.
+    /// [`NodeError::Checkpoint`], with the store's error.
     pub fn probe(&self) -> Result<(), NodeError> {
         if self.location.starts_with("memory:") {
             let reason = "checkpoints in memory are gone with the process; name a folder or an s3:// location";
@@ -67,13 +68,12 @@ impl CheckpointSettings {
         }
         let store = Store::open(&self.location)?;
         store.probe()?;
-        // Said now if another job's are there.
+        // Fails now if the location holds checkpoints of another job.
         match store.newest(Some(&self.job)) {
             Err(StoreError::Damaged { problem, location, .. }) if matches!(*problem, Problem::OtherJob { .. }) => {
                 let job = &self.job;
-                let reason = format!(
-                    "{location} is not for job '{job}': {problem}; say whose they are (--job), or name another place"
-                );
+                let reason =
+                    format!("{location} is not for job '{job}': {problem}; name that job (--job), or another location");
                 Err(NodeError::Checkpoint { reason })
             }
             _ => Ok(()),
@@ -87,7 +87,8 @@ impl From<store::StoreError> for NodeError {
     }
 }
 
-/// A folder by its whole name, for processes that were started elsewhere; anything else as it is.
+/// Makes the name of a folder absolute, for processes that run in other folders. Leaves other
+/// locations as they are.
 fn absolute(location: &str) -> String {
     if location.contains("://") || location.starts_with("memory:") {
         return location.to_owned();
@@ -95,8 +96,8 @@ fn absolute(location: &str) -> String {
     std::path::absolute(location).ok().and_then(|path| path.to_str().map(str::to_owned)).unwrap_or(location.to_owned())
 }
 
-/// Opens the checkpoint that a run is to go on from: the newest at a location, or the one whose own
-/// folder is named. Every byte of it is read once, so that damage is known before anybody joins.
+/// Opens the checkpoint that a run resumes from: the newest at a location, or the one whose own
+/// folder is named. Reads every byte of it once, so that damage shows before any node joins.
 ///
 /// ```
 /// let refused = node::open_resume("no/such/folder", "clicks").expect_err("there is none");
@@ -104,8 +105,8 @@ fn absolute(location: &str) -> String {
 /// ```
 ///
 /// # Errors
-/// [`NodeError::Checkpoint`]: there is none, it is damaged (the one before is named), or it is
-/// another job's.
+/// [`NodeError::Checkpoint`]: there is none, it is damaged (the error names the one before), or it
+/// is another job's.
 pub fn open_resume(location: &str, job: &str) -> Result<Resume, NodeError> {
     let location = absolute(location);
     let opened = Opened::at(&location, &StoreSettings::from_environment())?;
@@ -113,29 +114,44 @@ pub fn open_resume(location: &str, job: &str) -> Result<Resume, NodeError> {
     if manifest.job != job {
         let (name, found) = (opened.name(), &manifest.job);
         let reason = format!(
-            "{name} in {location} is of job '{found}', not of '{job}': say --job {found}, or name another place"
+            "{name} in {location} is of job '{found}', not of '{job}': give --job {found}, or name another location"
         );
         return Err(NodeError::Checkpoint { reason });
     }
     opened.verify()?;
     let tables = manifest.tables.iter().map(|table| {
         let spec = table.spec.get("wire").and_then(serde_json::Value::as_str).and_then(spec_of);
-        let other = || format!("{}: the spec of table '{}' is none that this release knows", opened.name(), table.name);
+        let other = || {
+            format!(
+                "{}: this release cannot read the spec of table '{}'; resume with the release that wrote it",
+                opened.name(),
+                table.name
+            )
+        };
         spec.filter(|spec| spec.name == table.name).ok_or_else(|| NodeError::Checkpoint { reason: other() })
     });
     let tables = tables.collect::<Result<Vec<_>, _>>()?;
     let leases = leases_of(&manifest.leases).ok_or_else(|| {
-        let reason = format!("{}: what it says of leases is nothing that this release knows", opened.name());
+        let reason = format!(
+            "{}: this release cannot read its data leases; resume with the release that wrote it",
+            opened.name()
+        );
         NodeError::Checkpoint { reason }
     })?;
     let last = location.trim_end_matches('/').rsplit_once('/');
     let folder = last.filter(|(_, name)| name.parse::<CheckpointName>().is_ok()).map(|(folder, _)| folder.to_owned());
-    let (clock, shards, name) = (Clock(manifest.clock), manifest.shards, opened.name().to_string());
-    Ok(Resume { location: folder.unwrap_or(location), name, clock, shards, tables, leases })
+    Ok(Resume {
+        location: folder.unwrap_or(location),
+        name: opened.name().to_string(),
+        clock: Clock(manifest.clock),
+        shards: manifest.shards,
+        tables,
+        leases,
+    })
 }
 
-/// What a checkpoint holds, in lines for people: the newest at a location, or the one whose own
-/// folder is named.
+/// Describes the contents of a checkpoint in lines of text: of the newest at a location, or of the
+/// one whose own folder is named.
 ///
 /// ```
 /// let refused = node::describe_checkpoint("no/such/folder").expect_err("there is none");
@@ -143,12 +159,12 @@ pub fn open_resume(location: &str, job: &str) -> Result<Resume, NodeError> {
 /// ```
 ///
 /// # Errors
-/// [`NodeError::Checkpoint`]: there is none, or it is damaged (the one before is named).
+/// [`NodeError::Checkpoint`]: there is none, or it is damaged (the error names the one before).
 pub fn describe_checkpoint(location: &str) -> Result<String, NodeError> {
     Ok(Opened::at(location, &StoreSettings::from_environment())?.summary())
 }
 
-/// A spec as the manifest keeps it: for people, and byte for byte.
+/// A table's spec as the manifest holds it: as readable fields, and as its exact bytes.
 fn spec_entry(spec: &TableSpec) -> serde_json::Value {
     let wire = digits_of(spec);
     serde_json::json!({
@@ -161,31 +177,31 @@ fn spec_entry(spec: &TableSpec) -> serde_json::Value {
     })
 }
 
-/// And back.
+/// The spec that [`spec_entry`] wrote.
 fn spec_of(wire: &str) -> Option<TableSpec> {
     from_digits(wire)
 }
 
-/// What is leased as the manifest keeps it, by the numbers of the data sets: for people, and byte
-/// for byte.
+/// The data leases as the manifest holds them, in the order of the data sets' numbers: as readable
+/// fields, and as their exact bytes.
 fn leases_entry(leases: &[SavedLeases]) -> serde_json::Value {
-    let entry = |kept: &SavedLeases| {
-        let done: &FinishedLeases = kept.done();
+    let entry = |saved: &SavedLeases| {
+        let done: &FinishedLeases = saved.done();
         let beyond = done.beyond().iter().map(|run| [run.start, run.end]);
         let runs: Vec<[u64; 2]> = std::iter::once([0, done.through().0]).chain(beyond).collect();
         serde_json::json!({
-            "name": kept.name(),
-            "input": kept.terms().input,
-            "ranges": kept.terms().ranges,
-            "epochs": kept.terms().epochs,
+            "name": saved.name(),
+            "input": saved.terms().input,
+            "ranges": saved.terms().ranges,
+            "epochs": saved.terms().epochs,
             "done": runs,
-            "wire": digits_of(kept),
+            "wire": digits_of(saved),
         })
     };
     leases.iter().map(entry).collect()
 }
 
-/// And back. A manifest of a run without leases has none.
+/// The data leases that [`leases_entry`] wrote. The manifest of a run without leases has no entry.
 fn leases_of(entry: &serde_json::Value) -> Option<Vec<SavedLeases>> {
     if entry.is_null() {
         return Some(Vec::new());
@@ -193,7 +209,7 @@ fn leases_of(entry: &serde_json::Value) -> Option<Vec<SavedLeases>> {
     entry.as_array()?.iter().map(|entry| from_digits(entry.get("wire")?.as_str()?)).collect()
 }
 
-/// Its bytes as they travel, in hexadecimal.
+/// The wire encoding of a field, in hexadecimal.
 fn digits_of(field: &impl Field) -> String {
     let mut bytes = Vec::new();
     field.put(&mut bytes);
@@ -211,7 +227,7 @@ fn from_digits<F: Field>(digits: &str) -> Option<F> {
     reader.0.is_empty().then_some(field)
 }
 
-/// A copy as the store writes it.
+/// A shard's copy in the store's form. None if its bytes are not a whole number of rows' numbers.
 fn shard_of(image: &ShardImage) -> Option<CheckpointShard<'_>> {
     let rows = match image.number {
         NumberType::F32 => RowNumbers::F32(image.rows.numbers()?.into()),
@@ -222,11 +238,17 @@ fn shard_of(image: &ShardImage) -> Option<CheckpointShard<'_>> {
         ImagePositions::Run { first, count } => Positions::Run { first: *first, count: *count },
         ImagePositions::List(list) => Positions::List(list[..].into()),
     };
-    let (table, metadata) = (image.name[..].into(), image.metadata[..].into());
-    Some(CheckpointShard { table, index: image.shard.0, positions, stride: image.stride, rows, metadata })
+    Some(CheckpointShard {
+        table: image.name[..].into(),
+        index: image.shard.0,
+        positions,
+        stride: image.stride,
+        rows,
+        metadata: image.metadata[..].into(),
+    })
 }
 
-/// And back, of a table of this run.
+/// A shard of a checkpoint as the copy that a server restores, for table `table` of this run.
 fn image_of(shard: CheckpointShard<'static>, table: types::TableId, clock: Clock) -> ShardImage {
     let number = shard.rows.number();
     let places = match shard.positions {
@@ -257,7 +279,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_spec_is_kept_byte_for_byte() {
+    fn manifest_keeps_specs_byte_for_byte() {
         let spec = TableSpec::sparse("ratings", 3).ordered();
         let entry = spec_entry(&spec);
         let wire = entry["wire"].as_str().expect("text");
@@ -266,11 +288,16 @@ mod tests {
     }
 
     #[test]
-    fn leases_are_kept_byte_for_byte_and_for_people() {
+    fn manifest_keeps_leases_byte_for_byte_and_readable() {
         let order = lease::LeaseOrder { ranges: 10, shuffle: Some(1) };
-        let (epochs, per_clock, fingerprint, input) = (2, 8, u128::MAX, "a9a".to_owned());
-        let terms =
-            wire::LeaseTerms { ranges: order.ranges, epochs, shuffle: order.shuffle, per_clock, fingerprint, input };
+        let terms = wire::LeaseTerms {
+            ranges: order.ranges,
+            epochs: 2,
+            shuffle: order.shuffle,
+            per_clock: 8,
+            fingerprint: u128::MAX,
+            input: "a9a".to_owned(),
+        };
         let kept = SavedLeases::new("train".into(), terms, FinishedLeases::none(order)).expect("such leases");
         let entry = leases_entry(std::slice::from_ref(&kept));
         assert_eq!((&entry[0]["name"], &entry[0]["done"][0][1]), (&"train".into(), &0.into()));
@@ -281,10 +308,11 @@ mod tests {
     }
 
     #[test]
-    fn places_are_known_by_their_whole_names() {
+    fn locations_of_folders_become_absolute() {
         assert!(CheckpointSettings::new("runs/clicks", "clicks").location.starts_with('/'));
         assert_eq!(CheckpointSettings::new("s3://bucket/clicks", "clicks").location, "s3://bucket/clicks");
-        let refused = CheckpointSettings::new("memory:", "clicks").probe().expect_err("no place for a run's");
+        let refused =
+            CheckpointSettings::new("memory:", "clicks").probe().expect_err("memory holds no checkpoints of a run");
         assert!(refused.to_string().contains("gone with the process"), "{refused}");
     }
 }

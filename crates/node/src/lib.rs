@@ -1,9 +1,11 @@
-//! The shell: threads and timers that drive the machines over a transport.
+//! The shell: the threads and timers that drive the machines over a transport.
 //!
-//! A server thread owns its machine and its sockets and runs each request to its end. A worker's
-//! machine is shared by the program's threads: whoever waits also drives the network, so that an
-//! answer reaches the caller without passing through another thread, and a background thread keeps
-//! things moving while the program computes.
+//! - **Server.** One thread owns the machine and the sockets, and runs each request to its end.
+//! - **Worker.** The program's threads share the machine. A thread that waits also drives the
+//!   network, so an answer reaches its caller without passing through another thread. A background
+//!   thread drives the network while the program computes.
+//! - **Coordinator.** One thread leads while its leader lease is valid; a registry decides which
+//!   coordinator leads and stores its memory.
 
 #![deny(clippy::wildcard_enum_match_arm)]
 
@@ -50,85 +52,87 @@ pub enum NodeError {
     /// The coordinator has no place for this node.
     #[error("the coordinator turned this node away: {reason}")]
     JoinRefused {
-        /// In words.
+        /// Why, in words.
         reason: String,
     },
-    /// The coordinator could not be reached, or the others did not come, in time.
+    /// The coordinator did not answer in time, or not all nodes joined in time.
     #[error("the run did not begin within {seconds} s: {reason}")]
     NotBegun {
-        /// How long was waited.
+        /// How long this node waited.
         seconds: u64,
-        /// In words.
+        /// Why, in words.
         reason: String,
     },
-    /// The system has no thread to give. Start fewer servers and workers in one process, or raise
-    /// the limit.
-    #[error("cannot start a thread for {name}: {reason}")]
+    /// The system refuses another thread.
+    #[error(
+        "cannot start a thread for {name}: {reason}; start fewer servers and workers in one process, or raise its \
+         limit of threads"
+    )]
     NoThread {
-        /// What it was for.
+        /// What the thread is for.
         name: String,
-        /// As the system says.
+        /// The system's error.
         reason: String,
     },
-    /// What it is told and says was to be recorded, and cannot be.
+    /// The recording of this node cannot be written.
     #[error("cannot record to {path}: {reason}; give a folder that can be written and holds no recordings")]
     NotRecorded {
         /// The file or the folder.
         path: String,
-        /// As the system says.
+        /// The system's error.
         reason: String,
     },
-    /// Which coordinator leads, and what it remembers, cannot be known.
-    #[error("the registry is of no help: {reason}")]
+    /// The registry fails, or holds a memory that cannot be used.
+    #[error("cannot use the registry: {reason}")]
     Registry {
-        /// In words, with what to do.
+        /// Why, in words, with what to do.
         reason: String,
     },
-    /// Checkpoints cannot be kept there, or a run cannot go on from one.
+    /// The run cannot write checkpoints to the given location, or cannot resume from a checkpoint.
     #[error("{reason}")]
     Checkpoint {
-        /// As the store says.
+        /// The store's error.
         reason: String,
     },
     /// This node was told to leave before the run had begun.
     #[error("this node was told to leave before the run had begun")]
     LeftEarly,
-    /// This node was told to leave a run that ends with any of its nodes.
+    /// This node was told to leave a static run, which ends when a node leaves.
     #[error(
-        "this node was told to leave, and the run ends with it: nobody can take its place. To let nodes come and go, start runs with \
-         replicas (--replicas, Membership::Elastic)"
+        "this node was told to leave, and the run ends with it: in a static run no other node can take its place. \
+         To let nodes come and go, start an elastic run (--replicas, Membership::Elastic)"
     )]
     ToldToLeave,
-    /// This worker was told to leave, and has waited for others long enough. Close the session:
-    /// what was pushed is kept.
-    #[error("this worker was told to leave, and waits for others no longer")]
+    /// This worker was told to leave and has waited for other workers long enough. Close the
+    /// session: everything pushed so far counts.
+    #[error("this worker was told to leave and stopped waiting for other workers; close its session")]
     Leaving,
-    /// Whoever waited was told to stop waiting. What was under way still is, and the run goes on.
+    /// The program interrupted a wait. The operation is still under way, and the run goes on.
     #[error("interrupted while waiting; the run goes on")]
     Interrupted,
     /// This worker has left the run.
     #[error("the session is closed; nothing more can be pushed or pulled through it")]
     Closed,
-    /// The run has given this node up, and may be going on without it.
-    #[error("{node}, which is this one, was given up: {reason}")]
+    /// The coordinator counts this node as lost. The run may go on without it.
+    #[error("the run counts {node}, which is this node, as lost: {reason}")]
     GivenUp {
-        /// Its name.
+        /// This node's name.
         node: NodeId,
         /// Why.
         reason: String,
     },
-    /// A node is lost, and the run with it.
-    #[error("lost {node}: {reason}; the run cannot go on without it, start it again")]
+    /// A node is lost, and the run ends with it.
+    #[error("lost {node}: {reason}; the run cannot go on without it: start the run again")]
     Lost {
-        /// Which.
+        /// The lost node.
         node: NodeId,
-        /// How that was noticed.
+        /// How the loss was noticed.
         reason: String,
     },
 }
 
 impl NodeError {
-    /// What a node fails with that hears of a loss.
+    /// The error with which node `own` fails when it learns that `node` is lost.
     fn lost(own: NodeId, node: NodeId, reason: String) -> Self {
         if own == node { Self::GivenUp { node, reason } } else { Self::Lost { node, reason } }
     }

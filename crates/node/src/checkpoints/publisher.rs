@@ -1,5 +1,5 @@
-//! The coordinator's part of a checkpoint: a thread begins checkpoints, publishes those that
-//! servers have written, and removes old ones.
+//! The coordinator's part of a checkpoint: a thread begins checkpoints, publishes the manifest when
+//! the servers have written all shards, and removes old checkpoints.
 
 use super::{CheckpointSettings, leases_entry, spec_entry};
 use coordinator::{CheckpointOutcome, Coordinator, CoordinatorInput, Resume, WrittenCheckpoint};
@@ -14,14 +14,14 @@ use store::{
 use types::{NumberType, TableSpec, Time};
 use wire::Outbox;
 
-/// What the thread is asked to do.
+/// A task for the thread.
 enum PublisherTask {
     Begin,
     Publish(Box<WrittenCheckpoint>),
     Abandon,
 }
 
-/// What the thread has done.
+/// The outcome of a task.
 enum PublisherEvent {
     Begun(String),
     Published { name: String, clock: u64, bytes: u64 },
@@ -32,9 +32,9 @@ enum PublisherEvent {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Idle,
-    /// The thread is at it.
+    /// The thread works on a task.
     Working,
-    /// The servers are.
+    /// The servers and workers write their parts.
     Gathering,
 }
 
@@ -45,15 +45,15 @@ pub(crate) struct CheckpointPublisher {
     events: Receiver<PublisherEvent>,
     thread: Option<JoinHandle<()>>,
     stage: Stage,
-    /// When the next one is due.
+    /// When the next checkpoint is due.
     due: Instant,
-    /// Whether the machine has been told that it waits for a last one.
+    /// Whether the machine knows that the end of the run waits for a last checkpoint.
     told_of_last: bool,
 }
 
 impl CheckpointPublisher {
-    /// Starts the thread. The checkpoint that the run came from stays, for it has tables that may
-    /// yet be asked for. Where the run `is_new`, half-written checkpoints are removed.
+    /// Starts the thread. It never removes the checkpoint that the run came from: the run may still
+    /// restore tables from it. If the run `is_new`, it removes incomplete checkpoints.
     pub fn start(settings: CheckpointSettings, came_from: Option<&Resume>, is_new: bool) -> std::io::Result<Self> {
         let came_from = came_from.and_then(|resume| resume.name.parse().ok());
         let (tasks, to_do) = channel();
@@ -78,7 +78,8 @@ impl CheckpointPublisher {
         self.tasks.as_ref().map(|tasks| tasks.send(task));
     }
 
-    /// Does what is to be done now. What the machine is told is returned, for the record.
+    /// Handles the thread's events and gives it the next task. Returns the machine's inputs, for
+    /// the recording.
     pub fn turn(&mut self, now: Time, machine: &mut Coordinator, out: &mut Outbox) -> Vec<CoordinatorInput> {
         let mut told = Vec::new();
         if self.settings.last && !std::mem::replace(&mut self.told_of_last, true) {
@@ -113,13 +114,13 @@ impl CheckpointPublisher {
         told
     }
 
-    /// Takes what has come of a checkpoint that servers are at.
+    /// Takes the outcome of the checkpoint that servers and workers were writing.
     fn gather(&mut self, machine: &mut Coordinator) {
         match machine.take_checkpoint_end() {
             None => {}
             Some(CheckpointOutcome::Whole(gathered)) => self.give(PublisherTask::Publish(Box::new(gathered))),
             Some(CheckpointOutcome::Missed { reason }) => {
-                tracing::debug!("a checkpoint is tried again: {reason}");
+                tracing::debug!("a checkpoint missed its clock and is tried again: {reason}");
                 self.due = Instant::now();
                 self.give(PublisherTask::Abandon);
             }
@@ -132,7 +133,7 @@ impl CheckpointPublisher {
 
     fn say_none(machine: &Coordinator, reason: &str) {
         match machine.is_ending() {
-            true => tracing::error!("NO LAST CHECKPOINT: {reason}. The run ends without it; those before are there"),
+            true => tracing::error!("NO LAST CHECKPOINT: {reason}. The run ends without it; earlier ones still exist"),
             false => tracing::error!("NO CHECKPOINT: {reason}. The run goes on without it, and tries again"),
         }
     }
@@ -141,24 +142,24 @@ impl CheckpointPublisher {
         self.stage = Stage::Idle;
         match event {
             PublisherEvent::Published { name, clock, bytes } => {
-                tracing::info!(clock, bytes, location = self.settings.location, "{name} is there");
+                tracing::info!(clock, bytes, location = self.settings.location, "published {name}");
             }
             PublisherEvent::Failed(reason) => Self::say_none(machine, &reason),
             PublisherEvent::Abandoned | PublisherEvent::Begun(_) => {}
         }
     }
 
-    /// The run is over: what can be published still is, and waited for.
+    /// Ends the thread when the run is over. Waits until a complete checkpoint is published.
     pub fn finish(mut self, machine: &mut Coordinator) {
         self.gather(machine);
         if machine.is_checkpointing() {
-            tracing::info!("the run ended before the checkpoint that was under way");
+            tracing::info!("the run ended before its current checkpoint was complete; that one is removed");
             self.give(PublisherTask::Abandon);
         }
         drop(self.tasks.take());
         while let Ok(event) = self.events.recv() {
             if let PublisherEvent::Begun(_) = event {
-                // Its folder is removed when the next run begins.
+                // The next run removes its folder.
                 continue;
             }
             self.finished(event, machine);
@@ -173,11 +174,14 @@ fn do_tasks(
     to_do: &Receiver<PublisherTask>,
     finish: &Sender<PublisherEvent>,
 ) {
-    // Nobody else makes checkpoints here: what is half-written was left by somebody who was killed.
-    // But a leader before this one may be about to publish its last.
+    // At the beginning of a run an incomplete checkpoint was left by a run that was killed. Later
+    // it may be one that an earlier leader of this run is about to publish.
     let removed = |store: Store| if is_new { store.remove_unfinished().map(drop) } else { Ok(()) };
     if let Err(error) = Store::open(&settings.location).and_then(removed) {
-        tracing::warn!(%error, "what a run before has left half-written could not be removed");
+        tracing::warn!(
+            location = settings.location, %error,
+            "cannot remove incomplete checkpoints of an earlier run; they only take space"
+        );
     }
     let mut writing: Option<Writing> = None;
     for task in to_do {
@@ -211,7 +215,7 @@ fn do_tasks(
     }
 }
 
-/// Writes the manifest, and removes what is too old.
+/// Writes the manifest, and removes the oldest checkpoints.
 fn publish(
     settings: &CheckpointSettings,
     writing: &Writing,
@@ -222,24 +226,34 @@ fn publish(
     let words = |error: StoreError| error.to_string();
     let tables = tables.iter().map(|(spec, entries)| table_entry(writing, *shards, spec, entries));
     let tables = tables.collect::<Result<Vec<_>, String>>()?;
-    let (job, leases) = (settings.job.clone(), leases_entry(leases));
     let residuals = residuals.iter().map(|entry| serde_json::from_str(entry).map_err(|error| error.to_string()));
     let residuals = residuals.collect::<Result<Vec<ResidualsEntry>, _>>()?;
-    let manifest = Manifest { job, clock: clock.0, shards: *shards, tables, leases, residuals };
+    let manifest = Manifest {
+        job: settings.job.clone(),
+        clock: clock.0,
+        shards: *shards,
+        tables,
+        leases: leases_entry(leases),
+        residuals,
+    };
     writing.publish(&manifest).map_err(words)?;
     let bytes = manifest.files().map(|(file, _)| file.bytes).sum();
-    // It is there, whatever becomes of those before it.
+    // The checkpoint exists from here on, also if old ones cannot be removed.
     if let Err(error) = Store::open(&settings.location).and_then(|store| store.prune_sparing(settings.keep, came_from))
     {
-        tracing::warn!(%error, "old checkpoints could not be removed");
+        tracing::warn!(
+            location = settings.location, %error,
+            "cannot remove old checkpoints; they only take space, and the next checkpoint tries again"
+        );
     }
     Ok(PublisherEvent::Published { name: name.clone(), clock: clock.0, bytes })
 }
 
-/// What the manifest says of a table. Every table has all shards there: of those that a small one
-/// has not, nothing is kept.
+/// The manifest's entry for a table. It lists all shards of the run: shards that a small table does
+/// not have are written empty.
 fn table_entry(writing: &Writing, shards: u32, spec: &TableSpec, entries: &[String]) -> Result<TableEntry, String> {
-    let (mut stride, mut written) = (u64::from(spec.width), Vec::new());
+    let mut stride = u64::from(spec.width);
+    let mut written = Vec::new();
     for entry in entries {
         let entry: Value = serde_json::from_str(entry).map_err(|error| error.to_string())?;
         stride = entry["stride"].as_u64().unwrap_or(stride);
@@ -252,11 +266,15 @@ fn table_entry(writing: &Writing, shards: u32, spec: &TableSpec, entries: &[Stri
             NumberType::F64 => RowNumbers::F64([][..].into()),
             NumberType::I64 => RowNumbers::I64([][..].into()),
         };
-        let positions = Positions::Run { first: 0, count: 0 };
-        let (table, stride, metadata) = (spec.name[..].into(), stride as usize, [][..].into());
-        let nothing = CheckpointShard { table, index, positions, stride, rows, metadata };
-        written.push(writing.shard(&nothing).map_err(|error| error.to_string())?);
+        let empty = CheckpointShard {
+            table: spec.name[..].into(),
+            index,
+            positions: Positions::Run { first: 0, count: 0 },
+            stride: stride as usize,
+            rows,
+            metadata: [][..].into(),
+        };
+        written.push(writing.shard(&empty).map_err(|error| error.to_string())?);
     }
-    let (name, number) = (spec.name.clone(), spec.number);
-    Ok(TableEntry { name, spec: spec_entry(spec), number, stride, shards: written })
+    Ok(TableEntry { name: spec.name.clone(), spec: spec_entry(spec), number: spec.number, stride, shards: written })
 }

@@ -1,5 +1,5 @@
-//! A server's part of a checkpoint: a thread writes copies of its shards, and reads the shards that
-//! it restores. For a worker the thread writes what its codecs have still to send.
+//! A server's or worker's part of a checkpoint. For a server a thread writes copies of its shards,
+//! and reads the shards that it restores. For a worker the thread writes its codecs' residuals.
 
 use super::{image_of, shard_of};
 use shard::{ResidualRows, Restored, ShardImage};
@@ -13,9 +13,9 @@ use types::{Clock, ShardId, TableId, TableSpec};
 use wire::{Control, Field, Reader};
 use worker::SavedResiduals;
 
-/// What the thread is asked to do.
+/// A task for the thread.
 enum WriterTask {
-    /// From now on copies belong to this checkpoint.
+    /// From now on the thread writes for this checkpoint.
     Join {
         number: u64,
         location: String,
@@ -26,7 +26,7 @@ enum WriterTask {
     Read(Box<TableToRestore>),
 }
 
-/// A table of a checkpoint that is to be read.
+/// A table to read from a checkpoint.
 struct TableToRestore {
     table: TableId,
     spec: TableSpec,
@@ -36,16 +36,16 @@ struct TableToRestore {
     shards: Vec<ShardId>,
 }
 
-/// What the thread has done.
+/// The outcome of a task.
 #[expect(clippy::large_enum_variant, reason = "there are few of them")]
 pub(crate) enum WriterEvent {
-    /// A part of a checkpoint is written, or is not: what the coordinator is told.
+    /// A part of a checkpoint was written, or could not be: the message for the coordinator.
     Answer { number: u64, answer: Control },
-    /// A table is read, for the machine.
+    /// A table was read, for the machine to restore.
     Restored(Box<Restored>),
-    /// A table cannot be read.
+    /// A table could not be read.
     NotRestored { table: TableId, problem: String },
-    /// Nobody has to be told.
+    /// A task is done that has no outcome to report.
     Nothing,
 }
 
@@ -53,14 +53,16 @@ pub(crate) enum WriterEvent {
 #[derive(Default)]
 pub(crate) struct CheckpointWriter {
     thread: Option<(Sender<WriterTask>, Receiver<WriterEvent>, JoinHandle<()>)>,
-    /// Asked for and not finished.
+    /// Tasks that are not finished.
     open: usize,
-    /// The checkpoint it writes for, and what was said of it: said again when it is asked again,
-    /// for it may have been lost.
+    /// The checkpoint that it writes for.
     number: u64,
-    /// The same, for the thread: copies for those before it are let go unwritten.
+    /// The same number, for the thread: it drops copies for earlier checkpoints.
     newest: Arc<AtomicU64>,
+    /// The messages about that checkpoint, to be sent again if the coordinator asks again: they may
+    /// have been lost.
     said: Vec<Control>,
+    /// Tables that are being read.
     reading: BTreeSet<TableId>,
 }
 
@@ -73,7 +75,12 @@ impl CheckpointWriter {
             let newest = self.newest.clone();
             match thread.spawn(move || do_tasks(&to_do, &newest, &finish)) {
                 Ok(thread) => self.thread = Some((tasks, events, thread)),
-                Err(error) => return tracing::error!(%error, "no thread to write checkpoints with"),
+                Err(error) => {
+                    return tracing::error!(
+                        %error,
+                        "cannot start the thread that writes and reads checkpoints; raise this process's limit of threads"
+                    );
+                }
             }
         }
         if let Some((tasks, ..)) = &self.thread
@@ -83,22 +90,24 @@ impl CheckpointWriter {
         }
     }
 
-    /// The coordinator wants a checkpoint. Returns what is to be said of it again.
+    /// Takes in that the coordinator asks for a checkpoint. Returns the messages about it that must
+    /// be sent again.
     pub fn asked(&mut self, number: u64, location: &str, name: &str) -> Vec<Control> {
         if number > self.number {
-            (self.number, self.said) = (number, Vec::new());
+            self.number = number;
+            self.said = Vec::new();
             self.newest.store(number, Ordering::Relaxed);
             self.give(WriterTask::Join { number, location: location.to_owned(), name: name.to_owned() });
         }
         self.said_of(number)
     }
 
-    /// What was said of a checkpoint, if it is the last.
+    /// The messages about a checkpoint so far, if it is the newest.
     pub fn said_of(&self, number: u64) -> Vec<Control> {
         if number == self.number { self.said.clone() } else { Vec::new() }
     }
 
-    /// Reads a table of a checkpoint, of which the server holds these shards.
+    /// Reads the given shards of a table from a checkpoint.
     pub fn restore(
         &mut self,
         (table, spec): (TableId, &TableSpec),
@@ -119,17 +128,17 @@ impl CheckpointWriter {
         }
     }
 
-    /// Writes copies.
+    /// Writes copies of shards.
     pub fn write(&mut self, images: Vec<ShardImage>) {
         images.into_iter().for_each(|image| self.give(WriterTask::Write(Box::new(image))));
     }
 
-    /// Writes what a worker's codecs have still to send.
+    /// Writes the residuals of a worker's codecs.
     pub fn write_residuals(&mut self, residuals: SavedResiduals) {
         self.give(WriterTask::WriteResiduals(Box::new(residuals)));
     }
 
-    /// The next event.
+    /// The outcome of the next finished task.
     pub fn next(&mut self) -> Option<WriterEvent> {
         let (_, events, _) = self.thread.as_ref().filter(|_| self.open > 0)?;
         let event = events.try_recv().ok()?;
@@ -151,7 +160,7 @@ impl CheckpointWriter {
         Some(event)
     }
 
-    /// Whether nothing is under way.
+    /// Whether no task is under way.
     pub fn is_idle(&self) -> bool {
         self.open == 0 || self.thread.as_ref().is_none_or(|(_, _, thread)| thread.is_finished())
     }
@@ -159,7 +168,7 @@ impl CheckpointWriter {
 
 fn do_tasks(to_do: &Receiver<WriterTask>, newest: &AtomicU64, finish: &Sender<WriterEvent>) {
     let mut writing: Option<(u64, Result<Writing, String>)> = None;
-    // Residuals of the checkpoint that is read: files that concern several tables.
+    // The residual files of the checkpoint that is being read. Each holds several tables.
     let mut residuals: Option<(String, Vec<ResidualBytes>)> = None;
     for task in to_do {
         let is_newest = |number: u64| number >= newest.load(Ordering::Relaxed);
@@ -167,14 +176,15 @@ fn do_tasks(to_do: &Receiver<WriterTask>, newest: &AtomicU64, finish: &Sender<Wr
             WriterTask::Join { number, location, name } => {
                 let joined = name.parse::<CheckpointName>().map_err(|error| error.to_string());
                 let joined = joined.and_then(|name| Ok(Store::open(&location).map_err(|e| e.to_string())?.join(name)));
-                (writing, residuals) = (Some((number, joined)), None);
+                writing = Some((number, joined));
+                residuals = None;
                 WriterEvent::Nothing
             }
             WriterTask::Write(image) => match &writing {
                 Some((number, joined)) if *number == image.checkpoint && is_newest(*number) => {
                     WriterEvent::Answer { number: *number, answer: write(*number, joined, &image) }
                 }
-                // A copy for a checkpoint that was given up.
+                // The copy is for a checkpoint that was given up.
                 _ => WriterEvent::Nothing,
             },
             WriterTask::WriteResiduals(residuals) => match &writing {
@@ -197,7 +207,7 @@ fn do_tasks(to_do: &Receiver<WriterTask>, newest: &AtomicU64, finish: &Sender<Wr
     }
 }
 
-/// What is to be said of a copy: that it is written, or why not.
+/// Writes a copy. Returns the message for the coordinator: that it is written, or why not.
 fn write(number: u64, joined: &Result<Writing, String>, image: &ShardImage) -> Control {
     let unwritten = |reason: String| Control::Unwritten { number, reason };
     let writing = match joined {
@@ -205,7 +215,7 @@ fn write(number: u64, joined: &Result<Writing, String>, image: &ShardImage) -> C
         Err(reason) => return unwritten(reason.clone()),
     };
     let Some(shard) = shard_of(image) else {
-        return unwritten(format!("the copy of shard {} of '{}' is damaged", image.shard.0, image.name));
+        return unwritten(format!("the copy of shard {} of table '{}' is damaged", image.shard.0, image.name));
     };
     match writing.shard(&shard) {
         Ok(entry) => {
@@ -216,7 +226,8 @@ fn write(number: u64, joined: &Result<Writing, String>, image: &ShardImage) -> C
     }
 }
 
-/// What is to be said of what a worker has still to send.
+/// Writes a worker's residuals. Returns the message for the coordinator: that they are written, or
+/// why not.
 fn write_residuals(number: u64, joined: &Result<Writing, String>, residuals: &SavedResiduals) -> Control {
     let tables: Vec<(String, Vec<u8>)> = residuals
         .tables
@@ -238,7 +249,7 @@ fn write_residuals(number: u64, joined: &Result<Writing, String>, residuals: &Sa
     }
 }
 
-/// The name of a table's residuals in a worker's file.
+/// The name of a table's residuals within a worker's file.
 fn tensor_of(table: &str) -> String {
     format!("table {table}")
 }
@@ -257,7 +268,7 @@ fn residuals_of(
     }
     let files = known.iter().flat_map(|(_, files)| files);
     let rows = files.filter_map(|file| file.get(&tensor_of(table))).map(|bytes| ResidualRows::get(&mut Reader(bytes)));
-    rows.collect::<Result<_, _>>().map_err(|error| format!("what workers had still to send to '{table}': {error}"))
+    rows.collect::<Result<_, _>>().map_err(|error| format!("the workers' residuals of table '{table}': {error}"))
 }
 
 fn read(request: TableToRestore, residuals: &mut Option<(String, Vec<ResidualBytes>)>) -> Result<Restored, String> {
@@ -268,7 +279,12 @@ fn read(request: TableToRestore, residuals: &mut Option<(String, Vec<ResidualByt
     let image = |shard: ShardId| Ok(image_of(opened.shard(&spec.name, shard.0)?, table, clock));
     let images = shards.into_iter().map(image).collect::<Result<Vec<_>, store::StoreError>>();
     let images = images.map_err(|error| error.to_string())?;
-    tracing::info!(table = spec.name, shards = images.len(), clock = clock.0, "restored from {name}");
+    tracing::info!(
+        table = spec.name,
+        shards = images.len(),
+        clock = clock.0,
+        "restored the table's shards from {name}"
+    );
     let residuals = residuals_of(&spec.name, &opened, residuals)?;
     Ok(Restored { table, spec, clock, images, residuals })
 }
