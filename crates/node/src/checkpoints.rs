@@ -112,7 +112,8 @@ pub fn open_resume(location: &str, job: &str) -> Result<Resume, NodeError> {
     let opened = Opened::at(&location, &StoreSettings::from_environment())?;
     let manifest = opened.manifest();
     if manifest.job != job {
-        let (name, found) = (opened.name(), &manifest.job);
+        let name = opened.name();
+        let found = &manifest.job;
         let reason = format!(
             "{name} in {location} is of job '{found}', not of '{job}': give --job {found}, or name another location"
         );

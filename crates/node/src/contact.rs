@@ -1,5 +1,5 @@
-//! A node's contact with the coordinator: whom it heeds, where it looks for another, and for how
-//! long it waits for one.
+//! A node's contact with the coordinator: which coordinator it obeys, when it looks for another
+//! one, and how long it waits for one before the run counts as lost.
 
 use crate::NodeError;
 use net::Transport;
@@ -7,15 +7,15 @@ use std::time::{Duration, Instant};
 use types::{Measured, NodeId, Source, Span};
 use wire::{Control, Frame, Head, Leader, Message, Timeout};
 
-/// A node tells the coordinator this often at least that it lives.
+/// The longest time between two heartbeats to the coordinator.
 const LONGEST_HEARTBEAT: Duration = Duration::from_millis(500);
-/// How often people are told that nobody leads.
+/// Time between two log lines which say that no coordinator answers.
 const TELL_AFTER: Duration = Duration::from_secs(3);
 
-/// How much of the reason of a failure the others are told, in characters.
+/// Characters of a failure's reason that other nodes are told, at most.
 pub(crate) const REASON_CHARS: usize = 500;
 
-/// How often a node sends a heartbeat to the coordinator: at least four times in a failure timeout.
+/// Time between two heartbeats to the coordinator: a quarter of the failure timeout, 0.5 s at most.
 pub(crate) fn heartbeat_interval(failure_timeout: Duration) -> Duration {
     (failure_timeout / 4).min(LONGEST_HEARTBEAT)
 }
@@ -24,65 +24,80 @@ pub(crate) fn span(duration: Duration) -> Span {
     Span(duration.as_nanos() as u64)
 }
 
-/// What a node knows of the coordinator, and when it last heard from it.
+/// A node's view of the coordinator, and the times at which it last heard from it and called it.
 pub(crate) struct CoordinatorContact {
     leader: Leader,
+    /// When the coordinator was last heard.
     heard: Instant,
-    /// When it was last looked after.
+    /// When [`mind`](Self::mind) was last called.
     minded: Instant,
-    /// When it was first looked after again, after it was not for long.
+    /// When `mind` was first called again after this process was not running for a while.
     woke: Instant,
+    /// When the node last turned to another address of the coordinator.
     moved: Instant,
+    /// When the log last said that no coordinator answers.
     told: Option<Instant>,
-    /// When a heartbeat was sent that was not answered, and how long answers take.
+    /// When the oldest unanswered heartbeat was sent.
     asked: Option<Instant>,
+    /// From a heartbeat to its answer.
     round_trip: Measured,
-    /// A coordinator that is silent for this long is lost, where there is no other.
+    /// Silence after which the only coordinator of a run is lost.
     failure_timeout: Duration,
-    /// Whether several were named.
+    /// Whether this node was given several coordinators.
     of_several: bool,
-    /// Another is waited for as long as this, where there may be one.
+    /// How long to wait for a coordinator if there may be another one.
     unled: Duration,
 }
 
 impl CoordinatorContact {
     pub fn new(now: Instant, failure_timeout: Duration, of_several: bool, unled: Duration) -> Self {
-        let (asked, round_trip) = (None, Measured::default());
-        let (leader, heard, minded, woke, moved, told) = (Leader::default(), now, now, now, now, None);
-        Self { leader, heard, minded, woke, moved, told, asked, round_trip, failure_timeout, of_several, unled }
+        Self {
+            leader: Leader::default(),
+            heard: now,
+            minded: now,
+            woke: now,
+            moved: now,
+            told: None,
+            asked: None,
+            round_trip: Measured::default(),
+            failure_timeout,
+            of_several,
+            unled,
+        }
     }
 
-    /// A heartbeat was sent.
+    /// Takes in that a heartbeat was sent.
     pub fn asked(&mut self, now: Instant) {
         self.asked.get_or_insert(now);
     }
 
-    /// How often to send one.
+    /// Time between two heartbeats.
     pub fn heartbeat_interval(&self) -> Duration {
         heartbeat_interval(self.failure_timeout)
     }
 
-    /// From a heartbeat to its answer, once there was one.
+    /// Time from a heartbeat to its answer, once one was answered.
     pub fn round_trip(&self) -> Option<Measured> {
         (self.round_trip.count > 0).then_some(self.round_trip)
     }
 
-    /// After how long an answer is late.
+    /// Time after which an answer is late: the measured round-trip limit, clamped to between a
+    /// tenth of a heartbeat interval and a whole one.
     pub fn late_after(&self) -> Duration {
         let heartbeat = self.heartbeat_interval();
         Duration::from_nanos(self.round_trip.limit(span(heartbeat / 10), span(heartbeat)).0)
     }
 
-    /// A coordinator that has not said anything for this long, though it was asked three times, is
-    /// looked for elsewhere.
+    /// Silence after which the node looks for another coordinator: three heartbeats and the time in
+    /// which the last one should have been answered.
     fn elsewhere_after(&self) -> Duration {
         self.heartbeat_interval() * 3 + self.late_after()
     }
 
-    /// How long this node waits for its coordinator, and why.
+    /// The time-outs of this node towards the coordinator, with their reasons, for the status.
     pub fn timeouts(&self) -> Vec<Timeout> {
         let heartbeat = Timeout::new(
-            "it says that it lives",
+            "it sends a heartbeat",
             span(self.heartbeat_interval()),
             "a quarter of the failure timeout, 0.5 s at most",
             None,
@@ -101,8 +116,8 @@ impl CoordinatorContact {
         vec![heartbeat, Timeout::new("it looks for another coordinator", elsewhere, why, self.round_trip())]
     }
 
-    /// Something arrived. Returns whether it is to be taken: not if it is of a coordinator that
-    /// leads no more, or never did.
+    /// Takes in an arriving frame. Returns whether the node should handle it: not if it comes from
+    /// a coordinator that does not lead.
     pub fn hears(&mut self, now: Instant, frame: &Frame, transport: &mut dyn Transport) -> bool {
         if frame.head.from != NodeId::Coordinator {
             return true;
@@ -133,10 +148,11 @@ impl CoordinatorContact {
         self.of_several || self.leader.may_change()
     }
 
-    /// Looks for the coordinator elsewhere if it is silent, says so, and gives up in the end.
+    /// Checks how long the coordinator has been silent. Looks for another one after a while, logs
+    /// that, and fails when the time to wait is over.
     pub fn mind(&mut self, now: Instant, transport: &mut dyn Transport) -> Result<(), NodeError> {
         if now.saturating_duration_since(self.minded) > self.failure_timeout / 2 {
-            // This process was not run for a while: what was said meanwhile has yet to be read.
+            // This process was not running for a while, and frames that arrived are still unread.
             self.woke = now;
         }
         self.minded = now;
@@ -155,14 +171,15 @@ impl CoordinatorContact {
         }
         if silent > TELL_AFTER && self.told.is_none_or(|told| now.saturating_duration_since(told) > TELL_AFTER) {
             self.told = Some(now);
-            let (seconds, limit) = (silent.as_secs_f64(), limit.as_secs());
+            let seconds = silent.as_secs_f64();
+            let limit = limit.as_secs();
             tracing::warn!(seconds, "no coordinator answers; the run waits for one, {limit} s at most");
         }
         Ok(())
     }
 }
 
-/// Tells the coordinator that a node which has joined cannot go on, so that nobody waits for it.
+/// Tells the coordinator that this node has joined but cannot go on, so that no node waits for it.
 pub(crate) fn say_failed(transport: &mut dyn Transport, (node, source): (NodeId, Source), error: &NodeError) {
     let head = Head { source, ..Head::plain(node, NodeId::Coordinator) };
     let reason = error.to_string().chars().take(REASON_CHARS).collect();
@@ -176,7 +193,7 @@ mod tests {
     use net::{Traffic, TransportEvent};
     use wire::Member;
 
-    /// Where the coordinator was looked for.
+    /// A transport that records the addresses at which the coordinator was looked for.
     #[derive(Default)]
     struct Looked(Vec<String>);
 
@@ -218,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn where_there_may_be_others_they_are_looked_for_and_waited_for() {
+    fn a_node_looks_for_other_coordinators_and_waits_if_there_may_be_some() {
         for (term, of_several) in [(0, true), (7, false)] {
             let (start, mut looked) = (Instant::now(), Looked::default());
             let mut contact = CoordinatorContact::new(start, SECOND, of_several, 60 * SECOND);
@@ -230,20 +247,20 @@ mod tests {
             assert!(contact.hears(start + 50 * SECOND, &said(term, Control::Heartbeat), &mut looked));
             assert_eq!(contact.mind(start + 51 * SECOND, &mut looked), Ok(()));
             let late = start + 1000 * SECOND;
-            assert_eq!(contact.mind(late, &mut looked), Ok(()), "it was not run, and may have been told something");
+            assert_eq!(contact.mind(late, &mut looked), Ok(()), "the process was stopped, and may have unread frames");
             assert_eq!(contact.mind(late + SECOND / 2, &mut looked), Ok(()));
             assert!(contact.mind(late + SECOND, &mut looked).is_err(), "not for ever");
         }
     }
 
     #[test]
-    fn how_long_answers_take_says_when_another_is_looked_for() {
+    fn measured_answers_decide_when_a_node_looks_for_another_coordinator() {
         let (start, mut looked) = (Instant::now(), Looked::default());
         let mut contact = CoordinatorContact::new(start, 2 * SECOND, true, 60 * SECOND);
         assert_eq!(contact.elsewhere_after(), 2 * SECOND, "before anything was measured: a fourth heartbeat");
         let answered = |contact: &mut CoordinatorContact, looked: &mut Looked, after: Duration| {
             contact.asked(start);
-            // Asked again before it was answered, it took as long as since the first time.
+            // With two unanswered heartbeats, the round trip counts from the first one.
             contact.asked(start + after / 2);
             assert!(contact.hears(start + after, &said(0, Control::Heartbeat), looked));
         };
@@ -259,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_does_not_lead_says_where_to_go_and_one_that_led_before_is_not_heeded() {
+    fn a_follower_redirects_the_node_and_former_leaders_are_ignored() {
         let (start, mut looked) = (Instant::now(), Looked::default());
         let mut contact = CoordinatorContact::new(start, SECOND, false, 60 * SECOND);
         assert!(contact.hears(start, &said(2, Control::Heartbeat), &mut looked));

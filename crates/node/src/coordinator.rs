@@ -1,6 +1,8 @@
-//! The thread that runs a coordinator: it stands for election, leads while it may, and tells
-//! everybody where to go while another does. The only one of a run is elected by a registry of its
-//! own process, at once and for life.
+//! The thread that runs a coordinator (leader election): it campaigns in the registry, leads while
+//! its leader lease is valid, and otherwise redirects nodes to the coordinator that leads.
+//!
+//! The only coordinator of a run uses a registry in its own process, which elects it at once and
+//! for life.
 
 use crate::leading::LeadingCoordinator;
 use crate::record::Recorder;
@@ -13,60 +15,66 @@ use std::time::{Duration, Instant};
 use types::{NodeId, Time};
 use wire::{Control, Frame, Head, Message};
 
-/// How often it looks around.
+/// Longest wait for an event before the loop runs again.
 const LOOK: Duration = Duration::from_millis(50);
-/// How often people are told who is missing.
+/// Time between two log lines that say which nodes have not joined.
 const SAY_AFTER: Duration = Duration::from_secs(5);
-/// A leader lease is twice the failure timeout, and a registry may round it up by this.
+/// A leader lease is twice the failure timeout. A registry may round it up by this much.
 const ROUNDED: Duration = Duration::from_secs(1);
 
-const LED: &str = "this coordinator has led for as long as it may, and waits for the registry to let one lead again";
-/// Why the run ends with a coordinator that is told to leave.
+const LED: &str = "this coordinator's leader lease has ended; it stops leading and campaigns again";
+/// Why the run ends when its only coordinator is told to leave.
 const ALONE: &str =
-    "it was told to leave, and no other could lead; several coordinators with a registry take over from each other";
+    "it was told to leave, and it is the only coordinator; run several with a registry, so that another takes over";
 
-/// How a coordinator is run.
+/// Settings of a coordinator.
 #[derive(Clone, Debug)]
 pub struct CoordinatorSettings {
     /// How many nodes the run has.
     pub size: RunSize,
-    /// Whether others may come later, and some may be lost.
+    /// Whether the run is static or elastic.
     pub membership: Membership,
-    /// It gives up if the run has not begun after this long.
+    /// How long it waits for the run to begin before it gives up.
     pub join_limit: Duration,
-    /// A node that is silent for this long is lost.
+    /// Silence after which a node is lost.
     pub failure_timeout: Duration,
-    /// When everybody has said goodbye it stays this long to repeat its own, which a broken
-    /// connection may have lost.
+    /// How long it stays after every node has said goodbye, to repeat its own goodbye: a broken
+    /// connection may have lost it.
     pub farewell: Duration,
-    /// After a loss it stays this long to tell everybody who asks.
+    /// How long it stays after a loss that ends the run, to tell every node that asks.
     pub linger: Duration,
     /// Where checkpoints are kept, if any are made.
     pub checkpoints: Option<CheckpointSettings>,
-    /// The checkpoint that the run goes on from.
+    /// The checkpoint that the run resumes from.
     pub resume: Option<Resume>,
-    /// The job that it is for: who says that it is of another is turned away. Empty if that does
-    /// not matter.
+    /// The job of the run. It turns away nodes that were started for another job. Empty admits
+    /// nodes of every job.
     pub job: String,
-    /// Tells it to leave: one of several lets another lead, and the only one ends the run.
+    /// Tells it to leave. One of several coordinators lets another lead; the only one ends the run.
     pub leave: LeaveSignal,
 }
 
 impl CoordinatorSettings {
-    /// For a run of this size, with the usual times.
+    /// Settings of a static run of this size, with the default times.
     #[must_use]
     pub fn new(size: RunSize) -> Self {
-        let usual = Duration::from_secs(30);
-        let (farewell, linger) = (Duration::from_millis(200), Duration::from_secs(3));
-        let membership = Membership::Static;
-        let (checkpoints, resume, job, leave) = (None, None, String::new(), LeaveSignal::default());
-        let (join_limit, failure_timeout) = (usual, usual);
-        Self { size, membership, join_limit, failure_timeout, farewell, linger, checkpoints, resume, job, leave }
+        Self {
+            size,
+            membership: Membership::Static,
+            join_limit: Duration::from_secs(30),
+            failure_timeout: Duration::from_secs(30),
+            farewell: Duration::from_millis(200),
+            linger: Duration::from_secs(3),
+            checkpoints: None,
+            resume: None,
+            job: String::new(),
+            leave: LeaveSignal::default(),
+        }
     }
 }
 
-/// Runs the only coordinator of a run until everybody has left, or until a node is lost. Its memory
-/// ends with this process: whoever would have another take over runs several, with
+/// Runs the only coordinator of a run until every node has left, or until a lost node ends the run.
+/// Its memory ends with this process. To have another coordinator take over, run several with
 /// [`run_candidate`].
 pub fn run_coordinator(
     transport: impl Transport,
@@ -78,8 +86,8 @@ pub fn run_coordinator(
     Candidacy::new(settings, registry, recorder).run(transport, waiter)
 }
 
-/// Runs one of several coordinators until the run that they coordinate is over, or lost. `registry`
-/// says which of them leads.
+/// Runs one of several coordinators until their run is over or lost. `registry` elects the one that
+/// leads.
 pub fn run_candidate(
     transport: impl Transport,
     waiter: impl Waiter,
@@ -90,38 +98,52 @@ pub fn run_candidate(
     Candidacy::new(settings, registry, None).run(transport, waiter)
 }
 
-/// A coordinator that stands for election: it leads, or another does, or nobody.
+/// A coordinator that stands for election. It leads, another one does, or none.
 struct Candidacy {
     settings: CoordinatorSettings,
     registry: RegistryClient,
-    /// Taken by whoever leads: one that has a recorder leads from its beginning to its end.
+    /// Passed to the leading coordinator. Only the only coordinator of a run has a recorder.
     recorder: Option<Recorder>,
+    /// The machine, while this coordinator leads.
     leading: Option<LeadingCoordinator>,
-    /// The address of the coordinator that leads, if that is another.
+    /// The address of another coordinator that leads. Empty if none is known.
     leader: String,
-    /// Whether the run was there before this one led: then its memory is not of a run that ended
-    /// before.
+    /// Whether the run existed while this coordinator was not leading. Then the memory in the
+    /// registry belongs to this run, and not to one that ended before.
     was_there: bool,
-    /// Since when it has followed anybody, and whether it has led, and knew which run.
+    /// Since when it has followed other coordinators.
     follows: Option<Instant>,
+    /// Whether it has led a run that it was sure of.
     led: bool,
     start: Instant,
-    /// When the registry was last heard of, and what it said when it was not.
+    /// When the registry last answered.
     answered: Instant,
+    /// The registry's error since then, if it does not answer.
     silence: Option<String>,
-    /// When people were last told who is missing.
+    /// When the log last said which nodes are missing.
     said: Instant,
 }
 
-/// What ends a coordinator.
+/// How a coordinator ends.
 type Ended = Result<(), NodeError>;
 
 impl Candidacy {
     fn new(settings: CoordinatorSettings, registry: RegistryClient, recorder: Option<Recorder>) -> Self {
         let start = Instant::now();
-        let (leading, leader, was_there, follows, silence) = (None, String::new(), false, None, None);
-        let (led, answered, said) = (false, start, start);
-        Self { settings, registry, recorder, leading, leader, was_there, follows, led, start, answered, silence, said }
+        Self {
+            settings,
+            registry,
+            recorder,
+            leading: None,
+            leader: String::new(),
+            was_there: false,
+            follows: None,
+            led: false,
+            start,
+            answered: start,
+            silence: None,
+            said: start,
+        }
     }
 
     fn run(mut self, mut transport: impl Transport, mut waiter: impl Waiter) -> Ended {
@@ -165,12 +187,12 @@ impl Candidacy {
         if let Some(leading) = &mut self.leading {
             leading.save(&mut self.registry);
         }
-        // A registry in this process has saved the memory by now.
+        // By now a registry in this process has saved the memory.
         self.take_registry_events()?;
         if let Some(leading) = &mut self.leading {
             leading.send_released(transport);
             if let Some(ended) = leading.ended(&self.settings) {
-                // Nobody goes on from it; those who follow end, too, when they find it gone.
+                // The run is over. Coordinators that follow end, too, when they find no memory.
                 self.registry.forget();
                 return ControlFlow::Break(ended);
             }
@@ -191,7 +213,7 @@ impl Candidacy {
         Time(self.start.elapsed().as_nanos() as u64)
     }
 
-    /// Gives up a registry that was not heard of for as long as nodes wait for the run to begin.
+    /// Fails if the registry has not answered for longer than the join limit.
     fn mind_the_registry(&mut self) -> ControlFlow<Ended> {
         let limit = self.settings.join_limit;
         match self.silence.take_if(|_| self.answered.elapsed() > limit) {
@@ -204,7 +226,8 @@ impl Candidacy {
     fn take_registry_events(&mut self) -> ControlFlow<Ended> {
         for event in self.registry.events() {
             if !matches!(event, RegistryEvent::Unreachable(_) | RegistryEvent::LeaseEnded) {
-                (self.answered, self.silence) = (Instant::now(), None);
+                self.answered = Instant::now();
+                self.silence = None;
             }
             match event {
                 RegistryEvent::Leading { term, until, memory } => match self.lead(term, until, memory) {
@@ -212,7 +235,9 @@ impl Candidacy {
                     Err(error) => return ControlFlow::Break(Err(error)),
                 },
                 RegistryEvent::RunOver => {
-                    tracing::warn!("the run is over: whoever led has removed its memory");
+                    tracing::warn!(
+                        "the run is over: the coordinator that led has removed its memory from the registry"
+                    );
                     return ControlFlow::Break(Ok(()));
                 }
                 RegistryEvent::Renewed(until) => self.leading.iter_mut().for_each(|leading| leading.until = until),
@@ -221,7 +246,8 @@ impl Candidacy {
                     if self.leading.take().is_some() || !self.was_there || self.leader != other {
                         tracing::warn!(leader = other, "this coordinator follows; another leads");
                     }
-                    (self.leader, self.was_there) = (other, true);
+                    self.leader = other;
+                    self.was_there = true;
                     self.follows.get_or_insert_with(Instant::now);
                 }
                 RegistryEvent::LeaseEnded if self.leading.is_some() => self.lead_no_more(),
@@ -243,12 +269,12 @@ impl Candidacy {
         ControlFlow::Continue(())
     }
 
-    /// Leads from now on, and goes on from what was saved, unless that is of a run that ended
-    /// before this process was there.
+    /// Leads from now on. Continues from the saved memory, unless that belongs to a run that ended
+    /// before this process started.
     fn lead(&mut self, term: u64, until: Instant, memory: Option<Vec<u8>>) -> Result<LeadingCoordinator, NodeError> {
         if self.registry.is_only_coordinator() {
             let machine = LeadingCoordinator::begin(&self.settings, self.recorder.as_mut())?;
-            // A term of 0 says that there never is another.
+            // A term of 0 tells nodes that there is no other coordinator.
             return LeadingCoordinator::new(0, until, (machine, false), self.recorder.take(), &self.settings);
         }
         let machine = match memory {
@@ -256,9 +282,10 @@ impl Candidacy {
             None => LeadingCoordinator::begin(&self.settings, None)?,
         };
         tracing::warn!(term, begun = machine.has_begun(), "this coordinator leads");
-        // Whoever resumes expects that nobody is left; but somebody may be. One that has followed
-        // for longer than a lease lasts has seen it renewed: the run was alive. But a leader that
-        // it followed for less may have been dead all the while.
+        // A coordinator that was started to resume from a checkpoint expects that no node of the
+        // run is left, but some may be. If it has followed for longer than a leader lease lasts, it
+        // has seen the lease renewed: the run was alive. A leader that it followed for less may
+        // have been dead all the time.
         let longest = self.settings.failure_timeout.saturating_mul(3).saturating_add(ROUNDED);
         let saw_it_alive = self.follows.is_some_and(|since| since.elapsed() > longest);
         let is_doubted = machine.has_begun() && self.settings.resume.is_some() && !(self.led || saw_it_alive);
@@ -272,20 +299,20 @@ impl Candidacy {
         tracing::warn!("{LED}");
     }
 
-    /// One of several lets another lead, and the only one ends the run.
+    /// Leaves: one of several coordinators lets another lead, the only one ends the run.
     fn leave(&mut self, transport: &mut impl Transport) -> ControlFlow<Ended> {
         if self.registry.is_only_coordinator() {
             let left = self.leading.as_mut().is_some_and(|leading| leading.give_up(ALONE, transport));
             return if left { ControlFlow::Continue(()) } else { ControlFlow::Break(Err(NodeError::LeftEarly)) };
         }
-        // Whoever is told to go elsewhere need not wait until this one is silent.
+        // Nodes that are redirected now need not wait until this coordinator is silent.
         for node in self.leading.iter().flat_map(LeadingCoordinator::everybody) {
             let message = Message::Control(Control::Follow { leader: String::new() });
             transport.send(Frame { head: Head::plain(NodeId::Coordinator, node), message });
         }
         let led = self.leading.is_some();
-        tracing::warn!(led, "this coordinator was told to leave, and does; another may lead");
-        // Before they hear of it.
+        tracing::warn!(led, "this coordinator was told to leave and resigns; another may lead");
+        // Resigns before the nodes receive the redirection.
         self.registry.resign();
         ControlFlow::Break(Ok(()))
     }

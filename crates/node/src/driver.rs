@@ -1,7 +1,7 @@
-//! A worker's machine, shared by the program's threads: a thread that waits drives the network.
+//! Drives a worker's machine, which the program's threads share: a thread that waits also drives
+//! the network.
 //!
-//! The driver has the locks and the threads; [`WorkerShell`] has the machine, its transport, and
-//! all that is done to them.
+//! The driver owns the locks and the threads. [`WorkerShell`] owns the machine and its transport.
 
 mod shell;
 mod silence;
@@ -18,43 +18,42 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use worker::Worker;
 
-/// The background thread looks after the network this often while the program computes.
+/// Time from one run of the background thread to the next.
 const LOOK: Duration = Duration::from_millis(5);
-/// A thread that drives looks around at least this often.
+/// Longest time that the driving thread blocks on the network.
 const LONGEST_WAIT: Duration = Duration::from_millis(50);
-/// A thread that waits while another drives looks up at least this often.
+/// Longest time that a thread sleeps while another one drives.
 const LOOK_UP: Duration = Duration::from_millis(1);
-/// One that is told to leave waits for others so many times as long as a node may be silent, and no
-/// longer.
+/// How long a worker that is told to leave waits for others, in failure timeouts.
 const LEAVING: u32 = 4;
-/// A goodbye is repeated until it is answered, for as long as a node may be silent, but not longer
-/// than this: everybody may be gone already.
+/// How long a goodbye is repeated until it is answered, at most, and at most for the failure
+/// timeout: the coordinator may have ended.
 const GOODBYE: Duration = Duration::from_secs(2);
-/// And for so many times as long as a node may be silent, where another coordinator may have to be
-/// elected first, which has to know that this worker is not lost: its predecessor's lease is two,
-/// and finding it takes one and a half.
+/// The same where another coordinator may have to be elected first, in failure timeouts. The
+/// predecessor's leader lease takes two, finding the new coordinator takes one and a half, and the
+/// new one must learn that this worker is not lost.
 const LONG_GOODBYE: u32 = 7;
 
-/// How a worker's shell behaves.
+/// Settings of a worker's driver.
 #[derive(Clone, Debug)]
 pub struct DriverSettings {
     /// How its threads wait.
     pub wait: WaitPolicy,
-    /// A coordinator that is silent for this long is lost.
+    /// Silence after which the only coordinator of a run is lost.
     pub failure_timeout: Duration,
-    /// Whether several coordinators were named. There may be others even so, and the only one that
-    /// was named says so.
+    /// Whether this worker was given several coordinators. If it was given one and there are
+    /// others, that one says so.
     pub of_several: bool,
-    /// How long one that answers is waited for, where there may be another.
+    /// How long to wait for a coordinator if there may be another one.
     pub unled: Duration,
-    /// Whether everybody is a thread of this process.
+    /// Whether all nodes of the run are threads of this process.
     pub embedded: bool,
     /// Tells the program to leave.
     pub leave: LeaveSignal,
 }
 
-/// Why a run is over for a worker that has not left: every call that waits fails with it from then
-/// on.
+/// Why a run is over for a worker that has not left. From then on every call that waits fails with
+/// this error.
 ///
 /// ```
 /// use node::{NodeError, RunFailure};
@@ -64,43 +63,44 @@ pub struct DriverSettings {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunFailure {
-    /// What calls fail with.
+    /// The error that calls fail with.
     pub error: NodeError,
-    /// Whether a call has failed with it: then the program knows.
+    /// Whether a call has failed with it, so that the program knows.
     pub was_reported: bool,
 }
 
 /// What ends a wait early, beside the end of the run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Interruption {
-    /// The program interrupts it, or the worker was told to leave a while ago.
+    /// An interrupt of the program, or an order to leave that is older than the leaving time.
     Any,
-    /// The worker was told to leave a while ago.
+    /// Only an order to leave that is older than the leaving time.
     WhenLeaving,
-    /// Nothing.
+    /// Nothing does.
     Never,
 }
 
 /// A worker in a run.
 pub struct Driver {
     shell: Mutex<WorkerShell>,
-    /// Something arrived, or the driving seat is free.
+    /// Signalled when frames have arrived, and when a driving thread stops driving.
     changed: Condvar,
+    /// The thread that holds it drives the network.
     waiter: Mutex<Box<dyn Waiter>>,
     waker: Waker,
-    /// Program threads that wait.
+    /// Number of program threads that wait.
     waiting: AtomicUsize,
     settings: DriverSettings,
     interrupt: OnceLock<Interrupt>,
     background: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// Says whether the thread that asks should stop waiting.
+/// Whether the calling thread should stop waiting.
 type Interrupt = Box<dyn Fn() -> bool + Send + Sync>;
 
 impl Driver {
-    /// Drives the worker that has joined. Fails if it is to be recorded and cannot be; the run is
-    /// then over for everybody.
+    /// Drives a worker that has joined. Fails if its recording cannot be written; that ends the
+    /// run.
     pub fn start(
         joined: JoinedRun,
         transport: Box<dyn Transport>,
@@ -134,13 +134,13 @@ impl Driver {
         Ok(driver)
     }
 
-    /// Has threads that wait ask `interrupt` now and then whether they should go on waiting,
-    /// holding no lock. Set once.
+    /// Sets the function that waiting threads call from time to time, without a lock: if it returns
+    /// true, the wait fails with [`NodeError::Interrupted`]. Only the first call has an effect.
     pub fn interrupt_by(&self, interrupt: impl Fn() -> bool + Send + Sync + 'static) {
         self.interrupt.set(Box::new(interrupt)).ok();
     }
 
-    /// Runs `call` on the machine and sends what it says.
+    /// Runs `call` on the machine and sends the machine's frames.
     pub fn call<R>(&self, call: impl FnOnce(&mut WorkerHandle<'_>) -> R) -> R {
         let mut shell = lock(&self.shell);
         let result = call(&mut shell.worker_handle());
@@ -153,13 +153,13 @@ impl Driver {
         result
     }
 
-    /// Whether what is pushed is used and then let go within this process, and may therefore be
-    /// lent: nobody else keeps it, neither a connection nor a recording.
+    /// Whether the program may lend the memory that it pushes from. It may if all nodes are threads
+    /// of this process and no recording keeps the values.
     pub fn lends(&self) -> bool {
         self.settings.embedded && !lock(&self.shell).is_recorded()
     }
 
-    /// Handles what has arrived, without waiting for more.
+    /// Handles the frames that have arrived, without waiting for more.
     pub fn catch_up(&self) {
         if let Ok(mut waiter) = self.waiter.try_lock() {
             waiter.wait(Some(Duration::ZERO));
@@ -177,20 +177,20 @@ impl Driver {
         }
     }
 
-    /// Blocks until `done` gives something, driving the network meanwhile. Fails if the run is
-    /// lost.
+    /// Blocks until `done` returns a value, and drives the network meanwhile. Fails if the run is
+    /// lost, the session is closed or the wait is interrupted.
     pub fn wait_until<R>(&self, mut done: impl FnMut(&mut WorkerHandle<'_>) -> Option<R>) -> Result<R, NodeError> {
         self.drive(Interruption::Any, |shell| done(&mut shell.worker_handle()))
     }
 
-    /// As [`Driver::wait_until`], for something that was begun and must not be left half done:
-    /// nobody interrupts it.
+    /// As [`Driver::wait_until`], for an operation that must not stop half-way: the program's
+    /// interrupt does not end it.
     pub fn see_through<R>(&self, mut done: impl FnMut(&mut WorkerHandle<'_>) -> Option<R>) -> Result<R, NodeError> {
         self.drive(Interruption::WhenLeaving, |shell| done(&mut shell.worker_handle()))
     }
 
-    /// Blocks until the machine is `ready`, driving the network meanwhile, and then runs `call` on
-    /// it before any other thread can change that. Fails, without a call, if the run is lost.
+    /// Blocks until the machine is `ready`, and drives the network meanwhile. Then runs `call`
+    /// before another thread can change the machine. Fails without a call if the run is lost.
     pub fn call_when<R>(
         &self,
         mut ready: impl FnMut(&Worker) -> bool,
@@ -205,7 +205,7 @@ impl Driver {
         })
     }
 
-    /// Drives until it is `done`, or until it is interrupted.
+    /// Drives the network until `done` returns a value, or until the wait is interrupted.
     fn drive<R>(
         &self,
         interruption: Interruption,
@@ -214,7 +214,7 @@ impl Driver {
         self.waiting.fetch_add(1, Ordering::Relaxed);
         let result = self.drive_until(interruption, &mut done);
         self.waiting.fetch_sub(1, Ordering::Relaxed);
-        // Another thread may want the driving seat.
+        // Another waiting thread may drive now.
         self.changed.notify_all();
         result
     }
@@ -231,8 +231,8 @@ impl Driver {
         loop {
             if interruption == Interruption::Any && asked.elapsed() >= LONGEST_WAIT {
                 asked = Instant::now();
-                // Before anything is locked: whoever answers may wait for a thread that waits for
-                // the machine.
+                // No lock is held here: `interrupt` may wait for a thread that waits for the lock
+                // of the machine. (Python's interpreter lock is such a case.)
                 if self.interrupt.get().is_some_and(|interrupt| interrupt()) {
                     return Err(NodeError::Interrupted);
                 }
@@ -273,7 +273,7 @@ impl Driver {
         }
     }
 
-    /// What the background thread does each time. Returns whether it is no longer needed.
+    /// One run of the background thread. Returns whether the thread is no longer needed.
     fn look_after(&self) -> bool {
         loop {
             let waiting = self.waiting.load(Ordering::Relaxed);
@@ -297,8 +297,7 @@ impl Driver {
         }
     }
 
-    /// The program has ended a clock that took it so long, without the time in which it waited for
-    /// others.
+    /// Takes in how long a clock took the program, without the time in which it waited for others.
     pub fn stepped(&self, took: Duration) {
         lock(&self.shell).observe_step(took);
     }
@@ -314,13 +313,13 @@ impl Driver {
         lock(&self.shell).failure()
     }
 
-    /// What the transport has moved.
+    /// Counts of what the transport has moved.
     pub fn traffic(&self) -> Traffic {
         lock(&self.shell).traffic()
     }
 
-    /// Breaks nothing, but ends whatever blocks: for shutting down. A recording is whole when this
-    /// returns.
+    /// Shuts down: wakes the thread that blocks, and joins the background thread. A recording is
+    /// complete when this returns.
     fn stop(&self) {
         let recorder = lock(&self.shell).close();
         drop(recorder);
@@ -334,11 +333,10 @@ impl Driver {
         }
     }
 
-    /// Sends what codecs have kept back, says goodbye once everything is acknowledged, and waits
-    /// for the answer.
+    /// Leaves the run: sends the codecs' residuals, waits until everything is acknowledged, says
+    /// goodbye and waits for the answer.
     pub fn leave(&self) -> Result<(), NodeError> {
-        // Reads that nobody will take the answer of are not waited for by one that is told to
-        // leave.
+        // A worker that is told to leave does not wait for reads: the program takes no answers.
         let by_order = self.settings.leave.is_asked();
         let is_done = |worker: &Worker| if by_order { worker.is_settled() } else { worker.is_idle() };
         self.drive(Interruption::Never, |shell| is_done(shell.worker()).then_some(()))?;
@@ -349,8 +347,7 @@ impl Driver {
         }
         let begin = Instant::now();
         let mut said: Option<Instant> = None;
-        // The coordinator may be gone already once everybody has left, so its answer is not
-        // insisted on.
+        // The coordinator may have ended when every node has left, so a missing answer is no error.
         let (may_change, again) = {
             let shell = lock(&self.shell);
             (shell.contact().may_change(), shell.contact().late_after())
@@ -371,10 +368,10 @@ impl Driver {
         Ok(())
     }
 
-    /// Stops, and tells the coordinator that this worker cannot go on: so the run ends, and
-    /// everybody hears why.
+    /// Stops, and tells the coordinator that this worker cannot go on. The run ends, and all nodes
+    /// learn the reason.
     pub fn abandon(&self, reason: &str) {
-        // Enough to know what to look for; the rest is in this process's own words.
+        // Enough to identify the error; this process logs the rest.
         let reason = reason.chars().take(REASON_CHARS).collect();
         self.call(|worker| worker.fail(reason));
         self.stop();

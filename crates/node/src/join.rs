@@ -1,4 +1,5 @@
-//! How a node enters a run: it asks the coordinator for a place, and waits until everybody has one.
+//! Joining a run: a node asks the coordinator for a place, and waits until all nodes have one and
+//! the run begins.
 
 use crate::shell_control::ShellControl;
 use crate::{LeaveSignal, NodeError};
@@ -7,59 +8,61 @@ use std::time::{Duration, Instant};
 use types::{Clock, NodeId, Plan, Source, Span, WorkerId};
 use wire::{Control, Frame, Head, Leader, Member, Message, NodeRole};
 
-/// A coordinator that has not answered for this long is looked for elsewhere: nothing was measured
-/// yet.
+/// Silence of the coordinator after which the node calls its next address. A constant, because no
+/// round trip is measured yet.
 const ELSEWHERE_AFTER: Duration = Duration::from_millis(1500);
-/// A join that was not answered is said again after this long.
+/// Time after which an unanswered request to join is sent again.
 const ASK_AGAIN: Duration = Duration::from_millis(200);
-/// Frames of the coordinator's that are kept for the machine. It says again what is not answered,
-/// so that nothing more is lost than time; and nobody else has anything to say before a node has
-/// answered it.
+/// Frames of the coordinator that are kept for the machine, at most. The coordinator repeats what
+/// is not answered, so dropping more costs only time. Other nodes send nothing before this node has
+/// answered the coordinator.
 const EARLY_FRAMES: usize = 64;
 
-/// What a node learns when it has joined a run: its name, and the state of the run.
+/// What a node learns when the run begins: its name, and the state of the run.
 #[derive(Debug)]
 pub struct JoinedRun {
-    /// The name given.
+    /// The name that the coordinator gave it.
     pub node: NodeId,
-    /// The incarnation, for workers.
+    /// A worker's incarnation.
     pub source: Source,
     /// The plan.
     pub plan: Plan,
-    /// Where everybody listens.
+    /// The addresses at which nodes listen.
     pub members: Vec<Member>,
-    /// Where a worker's clock stands.
+    /// The clock at which a worker begins.
     pub clock: Clock,
-    /// Barriers that were passed without it.
+    /// Barriers that other workers passed before it joined.
     pub barriers: u64,
-    /// How long the serving lease of a server is, where others could take over its shards.
+    /// How long a serving lease lasts, in an elastic run.
     pub serving_lease: Option<Span>,
-    /// What the coordinator said of the run before it said that it begins, to be handled first.
+    /// Frames that the coordinator sent before it began the run, to be handled first.
     pub early: Vec<Frame>,
 }
 
-/// Which node of a run asks to join.
+/// The place in a run that a node asks for.
 #[derive(Clone, Copy, Debug)]
 pub struct JoinRequest<'a> {
-    /// A server, or a worker.
+    /// A server or a worker.
     pub role: NodeRole,
-    /// Which of them; the first that is free without.
+    /// The number of the server or worker. None asks for the first that is free.
     pub place: Option<u32>,
-    /// Of which job; empty if that does not matter.
+    /// The job that the node was started for. Empty accepts any job.
     pub job: &'a str,
 }
 
 impl JoinRequest<'_> {
-    /// Any of a role, of whatever job.
+    /// Any place of a role, in any job.
     #[must_use]
     pub fn any(role: NodeRole) -> Self {
         Self { role, place: None, job: "" }
     }
 }
 
-/// Joins the run in a place of its own choice, or any, and waits, at most `limit`, until it begins.
-/// `token` must differ between nodes: it names this one until the coordinator does. One that is
-/// told to leave meanwhile does.
+/// Asks for the place that `request` names, and waits until the run begins, at most for `limit`.
+///
+/// `address` is where other nodes can call this one. `token` must differ between nodes: it
+/// identifies this one until the coordinator has named it. Fails with [`NodeError::LeftEarly`] if
+/// the node is told to leave meanwhile.
 pub fn join(
     transport: &mut dyn Transport,
     waiter: &mut dyn Waiter,
@@ -79,13 +82,14 @@ pub fn join(
     let mut early = Vec::new();
     let mut said = Instant::now();
     let mut asks = 0u32;
-    let (mut heard, mut leader) = (begin, Leader::default());
+    let mut heard = begin;
+    let mut leader = Leader::default();
     loop {
         if asked.is_none_or(|asked| asked.elapsed() >= ASK_AGAIN) {
             asked = Some(Instant::now());
             asks += 1;
             let (from, control) = match place {
-                // Joining once more brings whatever answer was lost.
+                // Every eighth time, ask to join again: that repeats an answer that was lost.
                 Some((node, _)) if !asks.is_multiple_of(8) => (node, Control::Heartbeat),
                 _ => (
                     provisional,
@@ -99,8 +103,8 @@ pub fn join(
         }
         while let Some(event) = transport.next() {
             let TransportEvent::Frame(frame) = event else {
-                // The beginning may have been lost with the connection: ask for the same place
-                // again, and hear it again.
+                // The message that begins the run may have been lost with the connection. Asking
+                // for the place again repeats it.
                 (place, asked) = (None, asked.filter(|_| place.is_none()));
                 continue;
             };
@@ -116,7 +120,8 @@ pub fn join(
             match control {
                 Some(ShellControl::Welcome { node, source, token: theirs }) if theirs == token => {
                     transport.rename(node);
-                    (place, was_welcomed) = (Some((node, source)), true);
+                    place = Some((node, source));
+                    was_welcomed = true;
                     asked = None;
                 }
                 Some(ShellControl::JoinRefused { reason, token: theirs }) if theirs == token => {
@@ -127,12 +132,22 @@ pub fn join(
                         if let NodeId::Worker(rank) = node
                             && plan.source(WorkerId(rank)) != Some(source)
                         {
-                            let reason = format!("{node} was silent for too long and another process took its place");
+                            let reason = format!(
+                                "{node} was silent for too long and another process took its place; start it again"
+                            );
                             return Err(NodeError::JoinRefused { reason });
                         }
                         transport.know(members);
-                        let (plan, members) = (plan.clone(), members.to_vec());
-                        return Ok(JoinedRun { node, source, plan, members, clock, barriers, serving_lease, early });
+                        return Ok(JoinedRun {
+                            node,
+                            source,
+                            plan: plan.clone(),
+                            members: members.to_vec(),
+                            clock,
+                            barriers,
+                            serving_lease,
+                            early,
+                        });
                     }
                 }
                 Some(ShellControl::Lost { node, reason }) => {
@@ -169,7 +184,7 @@ pub fn join(
         if begin.elapsed() > limit {
             let reason = match (place, was_welcomed) {
                 (Some(_), _) => "some servers or workers have not joined; were all of them started?",
-                (None, true) => "the coordinator gave this node a place, and answers no more; is it still running?",
+                (None, true) => "the coordinator gave this node a place, then stopped answering; is it still running?",
                 (None, false) => "no answer from the coordinator; is the address right and is it running?",
             };
             return Err(NodeError::NotBegun { seconds: limit.as_secs(), reason: reason.to_owned() });
@@ -189,7 +204,8 @@ pub fn join(
     }
 }
 
-/// A name out of the range that the coordinator gives out, until it gives one.
+/// The name that a node uses until the coordinator names it, from a range that the coordinator does
+/// not use.
 fn provisional_name(role: NodeRole, token: u64) -> NodeId {
     let index = (token as u32 & 0x0FFF_FFFF) | 0x1000_0000;
     match role {
@@ -214,7 +230,7 @@ mod tests {
         say(NodeId::Coordinator, Control::Welcome { node: NodeId::Worker(0), source: Source(1), token: TOKEN })
     }
 
-    /// A transport on which these things happen, and nothing more.
+    /// A transport that delivers these events and nothing more.
     struct Script(std::vec::IntoIter<TransportEvent>);
 
     impl Transport for Script {
@@ -247,13 +263,13 @@ mod tests {
     }
 
     #[test]
-    fn whoever_waits_in_vain_is_told_for_whom() {
+    fn a_join_that_times_out_says_what_it_waited_for() {
         let disconnected = || TransportEvent::Disconnected(NodeId::Coordinator);
         let cases = [
             (vec![], "is the address right"),
             (vec![disconnected()], "is the address right"),
             (vec![welcome()], "have not joined"),
-            (vec![welcome(), disconnected()], "answers no more"),
+            (vec![welcome(), disconnected()], "stopped answering"),
             (vec![welcome(), disconnected(), welcome()], "have not joined"),
         ];
         for (events, words) in cases {
@@ -264,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_told_to_leave_does_not_wait_for_the_run_to_begin() {
+    fn a_node_that_is_told_to_leave_stops_joining() {
         let (_, mut waiter) = Exchange::new().join(NodeId::Worker(1));
         let leave = LeaveSignal::default();
         leave.ask();
@@ -275,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_for_later_is_the_coordinators_and_bounded() {
+    fn join_keeps_a_bounded_number_of_frames_from_the_coordinator_only() {
         let finish = |from: NodeId| (0..1_000).map(move |_| say(from, Control::Finish));
         let mut events = vec![welcome()];
         events.extend(finish(NodeId::Worker(3)).chain(finish(NodeId::Coordinator)));

@@ -1,9 +1,11 @@
-//! A coordinator that leads: the machine, and the frames that it may send.
+//! A coordinator that leads: its machine, and the frames that it holds back.
 //!
-//! It saves what it has decided before it tells anybody: frames wait until the memory that explains
-//! them is saved. Only answers to heartbeats do not wait: they say nothing but that it leads. A
-//! coordinator whose leader lease has ended is dropped with all that it knows, and the next leader
-//! goes on from the saved memory.
+//! It saves every decision before a node learns of it (write-ahead): frames wait until the registry
+//! has saved the memory that explains them. Only answers to heartbeats do not wait: they say no
+//! more than that this coordinator leads.
+//!
+//! A coordinator whose leader lease has ended drops its machine. The next leader continues from the
+//! saved memory.
 
 use crate::NodeError;
 use crate::checkpoints::CheckpointPublisher;
@@ -21,24 +23,26 @@ use wire::{Control, Frame, Message, Outbox};
 /// The coordinator while it leads.
 pub(crate) struct LeadingCoordinator {
     term: u64,
-    /// It must not act as one that leads from then on.
+    /// The end of its leader lease: from then on it must not act as the leader.
     pub until: Instant,
     machine: Coordinator,
     recorder: Option<Recorder>,
-    /// The memory that was last given to the registry, its number, and the last number that is
-    /// saved.
+    /// The memory that the registry was last given.
     memory: Vec<u8>,
+    /// The number of that memory.
     number: u64,
+    /// The number of the last memory that is saved.
     saved: u64,
     /// Frames, each with the number of the memory that must be saved before it is sent.
     held: VecDeque<(u64, Frame)>,
     probes: Probes,
-    /// Publishes checkpoints, if any are made. One that was under way when the leader changed is
-    /// given up, and the next is made.
+    /// Publishes checkpoints, if any are made. When the leader changes, the checkpoint under way is
+    /// given up, and the new leader makes the next one.
     publisher: Option<CheckpointPublisher>,
-    /// Until when somebody of the run that is remembered must call, where the run could also begin
-    /// anew from a checkpoint.
+    /// Set while it is unknown whether the saved run still exists or begins anew from a checkpoint.
+    /// It begins anew if no node of the saved run calls before this instant.
     doubted: Option<Instant>,
+    /// When the run ended, as this coordinator noticed.
     ending: Option<Instant>,
 }
 
@@ -62,8 +66,8 @@ impl LeadingCoordinator {
         Ok(machine)
     }
 
-    /// A machine that goes on from the saved memory, unless that is of a run that ended before this
-    /// process was there.
+    /// A machine that continues from the saved memory. If that belongs to a run that ended before
+    /// this process started, a machine for a new run.
     pub fn recall(
         settings: &CoordinatorSettings,
         now: Time,
@@ -75,14 +79,16 @@ impl LeadingCoordinator {
         let recalled = Coordinator::recall(now, memory, size, membership, failure_timeout);
         let recalled = recalled.map_err(|error| NodeError::Registry { reason: error.to_string() })?;
         if !was_there && (recalled.is_finished() || recalled.lost().is_some()) {
-            tracing::warn!("the registry remembers a run of this job that has ended; this is a new one");
+            tracing::warn!(
+                "the registry holds the memory of an earlier run of this job, which has ended; a new run begins"
+            );
             return Self::begin(settings, None);
         }
         Ok(recalled.of_job(job))
     }
 
-    /// Leads with this machine until then, or longer if that is put off. One that was recalled and
-    /// is `doubted` is kept if somebody calls.
+    /// Leads with this machine until the instant `until`, or longer if the leader lease is renewed.
+    /// If the machine `is_doubted`, it is only kept if a node of its run calls.
     pub fn new(
         term: u64,
         until: Instant,
@@ -91,21 +97,32 @@ impl LeadingCoordinator {
         settings: &CoordinatorSettings,
     ) -> Result<Self, NodeError> {
         let probes = Probes::within(settings.failure_timeout);
-        let (memory, held, publisher, ending) = (Vec::new(), VecDeque::new(), None, None);
         let doubted = is_doubted.then(|| Instant::now() + Duration::from_nanos(machine.finding().0));
-        let (number, saved) = (0, 0);
-        let mut leading =
-            Self { term, until, machine, recorder, memory, number, saved, held, probes, publisher, doubted, ending };
+        let mut leading = Self {
+            term,
+            until,
+            machine,
+            recorder,
+            memory: Vec::new(),
+            number: 0,
+            saved: 0,
+            held: VecDeque::new(),
+            probes,
+            publisher: None,
+            doubted,
+            ending: None,
+        };
         leading.settle(settings)?;
         Ok(leading)
     }
 
-    /// Begins anew if nobody has called of the run that is remembered, and publishes checkpoints
-    /// once it is known which run it is.
+    /// Decides which run it leads: begins anew from the checkpoint if no node of the saved run has
+    /// called in time. Starts to publish checkpoints once that is decided.
     pub fn settle(&mut self, settings: &CoordinatorSettings) -> Result<(), NodeError> {
         if self.doubted.take_if(|until| Instant::now() >= *until).is_some() {
             tracing::warn!(
-                "the registry remembers this run, and nobody of it has called for {:.1} s: it begins anew, from the checkpoint",
+                "the registry holds the memory of this run, but none of its nodes has called for {:.1} s: \
+                 it begins anew, from the checkpoint",
                 self.machine.finding().as_secs_f64()
             );
             self.held.clear();
@@ -125,14 +142,14 @@ impl LeadingCoordinator {
         Ok(())
     }
 
-    /// Whether it is not known yet which run it leads.
+    /// Whether it is still undecided which run it leads.
     pub fn is_doubted(&self) -> bool {
         self.doubted.is_some()
     }
 
-    /// Whether something that arrived is to be taken. While nobody has called of the run that is
-    /// remembered, others who would join wait: they ask again, of that run or of the one that
-    /// begins anew.
+    /// Whether to handle a frame that arrived. Requests to join are dropped until it is decided
+    /// which run this coordinator leads; nodes repeat them. A frame from a node of the saved run
+    /// decides.
     fn admits(&mut self, frame: &Frame) -> bool {
         if self.doubted.is_none() {
             return true;
@@ -140,17 +157,21 @@ impl LeadingCoordinator {
         if self.machine.knows(frame) {
             self.doubted = None;
             let node = frame.head.from;
-            tracing::warn!(%node, "the registry remembers this run, and a node of it has called: it is taken up where it was, and not from the checkpoint");
+            tracing::warn!(
+                %node,
+                "the registry holds the memory of this run, and a node of it has called: \
+                 it continues where it was, not from the checkpoint"
+            );
             return true;
         }
         !matches!(frame.message, Message::Control(Control::Join { .. }))
     }
 
-    /// Takes what arrived.
+    /// Handles an event of the transport.
     pub fn take(&mut self, now: Time, event: TransportEvent, transport: &mut impl Transport) {
         match event {
-            // A broken connection is not a dead node: it has until the end of the failure timeout
-            // to call again. But one whose process has ended need not be waited for.
+            // A broken connection is not a lost node, which has the failure timeout to call again.
+            // But there is no need to wait for a process that has ended, so ask its host.
             TransportEvent::Disconnected(node) => {
                 if let Some(address) = self.machine.address(node) {
                     self.probes.ask(node, address);
@@ -161,7 +182,8 @@ impl LeadingCoordinator {
         }
     }
 
-    /// Time has passed.
+    /// The periodic duties: takes in ended processes, ticks the machine, drives the checkpoints and
+    /// logs the machine's news.
     pub fn tick(&mut self, now: Time, transport: &mut impl Transport) {
         for node in self.probes.ended().collect::<Vec<_>>() {
             self.tell(CoordinatorInput::Gone(node), transport);
@@ -178,7 +200,7 @@ impl LeadingCoordinator {
         }
     }
 
-    /// The run ends for that reason, if it had begun: otherwise returns false.
+    /// Ends the run for this reason. Returns false if it has not begun.
     pub fn give_up(&mut self, reason: &str, transport: &mut impl Transport) -> bool {
         if self.machine.lost().is_none() && !self.machine.is_finished() {
             if !self.machine.has_begun() {
@@ -196,7 +218,7 @@ impl LeadingCoordinator {
         self.hold(out, transport);
     }
 
-    /// Holds frames until the next memory is saved; heartbeats are sent at once.
+    /// Holds frames back until the next memory is saved. Sends heartbeats at once.
     fn hold(&mut self, mut out: Outbox, transport: &mut impl Transport) {
         for mut frame in out.drain() {
             self.recorder.iter().for_each(|recorder| recorder.output(&frame));
@@ -204,7 +226,7 @@ impl LeadingCoordinator {
             if matches!(frame.message, Message::Control(Control::Heartbeat)) && Instant::now() < self.until {
                 transport.send(frame);
             } else {
-                // If this turn changes the memory, the changed memory gets the next number.
+                // If this turn changes the memory, it gets the next number.
                 self.held.push_back((self.number + 1, frame));
             }
         }
@@ -213,7 +235,7 @@ impl LeadingCoordinator {
     /// Saves the memory if it has changed.
     pub fn save(&mut self, registry: &mut RegistryClient) {
         if !self.machine.take_touched() {
-            debug_assert_eq!(self.machine.memory(), self.memory, "a memory that is another says so");
+            debug_assert_eq!(self.machine.memory(), self.memory, "the memory changed without being touched");
             return;
         }
         let memory = self.machine.memory();
@@ -224,14 +246,15 @@ impl LeadingCoordinator {
         }
     }
 
-    /// The memory of this number is saved, and so are those before it.
+    /// Takes in that the memory of this number is saved, and so are those before it.
     pub fn saved(&mut self, number: u64) {
         self.saved = self.saved.max(number);
     }
 
     /// Sends the frames whose memory is saved.
     pub fn send_released(&mut self, transport: &mut impl Transport) {
-        let (number, saved) = (self.number, self.saved);
+        let number = self.number;
+        let saved = self.saved;
         while self.held.front().is_some_and(|(after, _)| (*after).min(number) <= saved) {
             self.held.pop_front().into_iter().for_each(|(_, frame)| transport.send(frame));
         }
@@ -242,18 +265,18 @@ impl LeadingCoordinator {
         !self.held.is_empty()
     }
 
-    /// Everybody who is there, or is about to be.
+    /// All nodes of the run, also those that are still joining.
     pub fn everybody(&self) -> Vec<NodeId> {
         self.machine.everybody()
     }
 
-    /// Whom a run that has not begun waits for.
+    /// Which nodes a run that has not begun waits for, in words.
     pub fn missing(&self) -> Option<String> {
-        let absent = || "a node went away before the others had come".to_owned();
+        let absent = || "a node left before all nodes had joined".to_owned();
         (!self.machine.has_begun()).then(|| self.machine.missing().unwrap_or_else(absent))
     }
 
-    /// How the run has ended, if it has and everybody had time to hear of it.
+    /// How the run has ended, once it has and all nodes had time to learn of it.
     pub fn ended(&mut self, settings: &CoordinatorSettings) -> Option<Result<(), NodeError>> {
         let lost = self.machine.lost();
         if !(self.machine.is_finished() || lost.is_some()) || self.saved < self.number {

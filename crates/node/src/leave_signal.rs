@@ -1,14 +1,14 @@
-//! Tells a node from outside to leave in good order: a Unix signal does, or the program that
-//! started the node.
+//! The order to leave (drain): a Unix signal, or the program that started the node, tells the node
+//! to leave in good order.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Tells a node to leave in good order. Clones tell the same node.
 ///
-/// A server of a run that nodes come to and go from hands over what it holds and ends; a
-/// coordinator of several lets another lead and ends. A worker's program is told
-/// ([`is_asked`](Self::is_asked)), and leaves when it has finished what it is at.
+/// - A server of an elastic run hands over its shards and ends.
+/// - One of several coordinators lets another lead and ends.
+/// - A worker's program asks [`is_asked`](Self::is_asked), finishes its work and leaves.
 ///
 /// ```
 /// use node::LeaveSignal;
@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub struct LeaveSignal(Arc<AtomicBool>);
 
 impl LeaveSignal {
-    /// Raised with this flag, which a Unix signal handler may set.
+    /// A signal that is given by setting this flag, as a Unix signal handler may.
     ///
     /// ```
     /// use std::sync::{Arc, atomic::{AtomicBool, Ordering}};
@@ -43,7 +43,7 @@ impl LeaveSignal {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it was told to.
+    /// Whether the node was told to leave.
     #[must_use]
     pub fn is_asked(&self) -> bool {
         self.0.load(Ordering::Relaxed)

@@ -1,5 +1,5 @@
-//! A recording of everything a machine was told and said, and the proof that telling it again gives
-//! the same bytes.
+//! Recordings (record and replay): a recording holds all inputs and frames of a node's machine. A
+//! replay feeds the inputs to a fresh machine and checks that it sends the same bytes.
 
 mod entry;
 mod file;
@@ -18,46 +18,47 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use wire::{Field, Frame};
 
-/// A recording that nobody has taken further holds at most this much.
+/// Bytes that a recording in memory holds at most, until a replay takes entries out of it.
 pub const RECORDING_BYTES: usize = 1 << 30;
-/// What waits to be written to a file is at most this much.
+/// Bytes that may wait to be written to a recording's file.
 const UNWRITTEN_BYTES: usize = 256 << 20;
-/// A recorded node waits this long for its disk to make room. It must not be taken for lost
-/// meanwhile.
+/// How long a recorded node waits for its disk. Short, so that the node does not count as lost.
 const ROOM_WITHIN: Duration = Duration::from_secs(1);
 
-/// What the two ends know of each other.
+/// State that the recorder shares with the recording.
 #[derive(Default)]
 struct Shared {
-    /// Bytes put down and not taken yet.
+    /// Bytes that are recorded and not yet taken out.
     held: AtomicUsize,
-    /// There was no room for something; nothing after it was put down either.
+    /// Whether the recording stopped because an entry did not fit.
     cut: AtomicBool,
 }
 
-/// Takes down what a machine is told and says. Give it to [`crate::run_server`],
+/// Records the inputs and frames of a machine. Give it to [`crate::run_server`],
 /// [`crate::run_coordinator`] or [`crate::Driver::start`].
 ///
-/// In memory it never holds up what it records. To a file it waits a second at most for the disk.
-/// When there is no room it says so in the log and stops, and the replay says that it covers the
-/// beginning only.
+/// Recording to memory never delays the machine. Recording to a file waits for the disk, one second
+/// at most. When there is no room, the recorder logs that and stops. The replay then says that it
+/// covers only the beginning.
 pub struct Recorder {
     sink: Sink,
     shared: Arc<Shared>,
+    /// Bytes that may be held at most.
     most_bytes: usize,
+    /// How long to wait for room.
     room_within: Duration,
 }
 
 enum Sink {
-    /// A folder where the file is made when the machine has a name.
+    /// A folder, in which the file is made when the machine has a name.
     Folder(PathBuf),
-    /// Somebody takes the entries: a recording in memory, or the thread that writes a file.
+    /// A recording in memory, or the thread that writes a file, takes the entries.
     Open { entries: Sender<RecordEntry>, writer: Option<JoinHandle<()>> },
-    /// It has ended.
+    /// The recording has ended.
     Closed,
 }
 
-/// Where a recording in memory arrives.
+/// A recording in memory. Give it to [`crate::replay`].
 pub struct Recording {
     entries: Receiver<RecordEntry>,
     shared: Arc<Shared>,
@@ -70,7 +71,7 @@ impl Recorder {
         Self::of_at_most(RECORDING_BYTES)
     }
 
-    /// As [`Recorder::new`], of at most so many bytes.
+    /// As [`Recorder::new`], with a recording of at most `bytes`.
     #[must_use]
     pub fn of_at_most(bytes: usize) -> (Self, Recording) {
         let (entries, received) = channel();
@@ -80,13 +81,17 @@ impl Recorder {
         (Self { sink, shared, most_bytes: bytes, room_within: Duration::ZERO }, recording)
     }
 
-    /// A recorder that writes a file of its own into `folder`, which is made if it is not there:
-    /// `server-0.recording` for server 0. Fails if the folder cannot be made.
+    /// A recorder that writes a file into `folder`, named after the node: `server-0.recording` for
+    /// server 0. Makes the folder if it does not exist, and fails if it cannot.
     pub fn in_folder(folder: impl Into<PathBuf>) -> Result<Self, NodeError> {
         let folder = folder.into();
         std::fs::create_dir_all(&folder).map_err(|error| NodeError::not_recorded(&folder, &error))?;
-        let (sink, shared) = (Sink::Folder(folder), Arc::new(Shared::default()));
-        Ok(Self { sink, shared, most_bytes: UNWRITTEN_BYTES, room_within: ROOM_WITHIN })
+        Ok(Self {
+            sink: Sink::Folder(folder),
+            shared: Arc::new(Shared::default()),
+            most_bytes: UNWRITTEN_BYTES,
+            room_within: ROOM_WITHIN,
+        })
     }
 
     fn put(&self, entry: RecordEntry) {
@@ -97,16 +102,19 @@ impl Recorder {
         }
         let cost = entry.cost();
         if !self.has_room_for(cost) {
-            tracing::error!(bytes = self.most_bytes, "the recording is full; what comes now is not recorded");
+            tracing::error!(
+                bytes = self.most_bytes,
+                "the recording is full, or its disk is too slow; recording stops here, and the node runs on"
+            );
             return cut.store(true, Ordering::Relaxed);
         }
         held.fetch_add(cost, Ordering::Relaxed);
-        // Nobody keeping the recording is no reason to stop serving.
+        // If the recording was dropped, the node runs on unrecorded.
         entries.send(entry).ok();
     }
 
-    /// Whether so much more fits, or does so in time. What is too much by itself fits where nothing
-    /// else waits.
+    /// Whether an entry of `cost` bytes fits, at once or within the time to wait. An entry that is
+    /// too large by itself is let into a file's queue when the queue is empty.
     fn has_room_for(&self, cost: usize) -> bool {
         let fits = || {
             let held = self.shared.held.load(Ordering::Relaxed);
@@ -122,7 +130,7 @@ impl Recorder {
         true
     }
 
-    /// Begins. Fails if its file cannot be made, or is there already.
+    /// Begins the recording. Fails if its file cannot be made, or exists already.
     pub(crate) fn begin(&mut self, subject: Subject) -> Result<(), NodeError> {
         if let Sink::Folder(folder) = &self.sink {
             let path = folder.join(subject.file_name());
@@ -145,7 +153,7 @@ impl Recorder {
 }
 
 impl Drop for Recorder {
-    /// Everything that was put down is in the file when the recorder is gone.
+    /// Waits until all recorded entries are in the file.
     fn drop(&mut self) {
         let Sink::Open { entries, writer } = std::mem::replace(&mut self.sink, Sink::Closed) else { return };
         drop(entries);

@@ -1,21 +1,22 @@
-//! Where a coordinator's memory lives, and which coordinator leads.
+//! The registry: leader election among the coordinators of a job, and the storage of the leader's
+//! memory.
 //!
-//! Several coordinators may stand for one job. A [`CoordinatorRegistry`] lets one of them lead at a
-//! time, for as long as it keeps its leader lease, and saves the leader's memory. The next
-//! leader goes on from that memory. It promises:
-//! - **Terms grow.** Each new leadership has a term that no earlier one of the job had.
-//! - **A save is fenced.** It is done whole, by the candidate that leads in that moment, or it is
-//!   refused whole. No leader's save is ever replaced by one that an earlier leader made, nor by
-//!   one that itself made earlier.
-//! - **A leader stops first.** Leading is good until an [`Instant`] of the leader's own clock, and
-//!   nobody else is let in before it.
+//! Several coordinators may campaign for one job. A [`CoordinatorRegistry`] lets one of them lead
+//! at a time, while it renews its leader lease, and saves the leader's memory. The next leader
+//! continues from that memory. A registry guarantees:
+//! - **Terms grow.** Each new leadership has a larger term than every earlier one of the job.
+//! - **Saves are fenced.** The registry accepts a save only from the candidate that leads at that
+//!   moment, and applies it whole or not at all. A save never replaces a later save, neither of
+//!   another leader nor of the same one.
+//! - **A leader stops first.** A leader may lead until an [`Instant`] of its own clock. The
+//!   registry elects no other candidate before it.
 //!
-//! Of these the fence is what others may build on: a coordinator saves what it has decided before
-//! it tells anybody. The instant only keeps a leader that is cut off from talking on; clocks that
-//! run at unlike speeds can break it, and not the fence.
+//! Correctness depends on the fence alone: a coordinator saves a decision before a node learns of
+//! it. The instant only silences a leader that is cut off. Clocks that run at different speeds can
+//! break the instant, but not the fence.
 //!
-//! There are two: [`InProcessLocation`], between threads of one process, and [`EtcdLocation`]. Both
-//! give a [`CoordinatorRegistry`] to each [`Candidate`].
+//! There are two registries: [`InProcessLocation`], between threads of one process, and
+//! [`EtcdLocation`]. Both give each [`Candidate`] a [`CoordinatorRegistry`].
 
 mod client;
 mod etcd;
@@ -28,10 +29,10 @@ pub use memory::{InProcessLocation, InProcessRegistry};
 
 use std::time::{Duration, Instant};
 
-/// The largest memory that is kept, in bytes.
+/// Bytes of the largest memory that a registry saves.
 pub const MEMORY_BYTES: usize = 64 << 20;
 
-/// A coordinator that would lead a job.
+/// A coordinator that campaigns to lead a job.
 ///
 /// ```
 /// let candidate = node::registry::Candidate::new("clicks-17", "10.0.0.5:7070");
@@ -39,13 +40,12 @@ pub const MEMORY_BYTES: usize = 64 << 20;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
-    /// The job. What another job left in the same place is refused, rather than taken for this
-    /// one's.
+    /// The job. The registry refuses data that another job has left in the same place.
     pub job: String,
-    /// Where nodes find this coordinator: what followers are told while it leads.
+    /// The address at which nodes find this coordinator. Followers learn it while this one leads.
     pub address: String,
-    /// How long a leadership outlives its last [`renew`](CoordinatorRegistry::renew). etcd rounds
-    /// up to whole seconds, and to two seconds or so at least.
+    /// How long a leadership lasts after its last [`renew`](CoordinatorRegistry::renew). etcd
+    /// rounds up to whole seconds, and to about two seconds at least.
     pub leader_lease: Duration,
 }
 
@@ -62,21 +62,21 @@ impl Candidate {
 pub enum CampaignOutcome {
     /// This candidate leads.
     Leading {
-        /// Larger than that of every leadership before.
+        /// The term, larger than that of every earlier leadership.
         term: u64,
-        /// From then on it must act as one that does not lead, unless its leader lease was renewed
-        /// meanwhile.
+        /// When it must stop leading, unless it renews its leader lease before.
         until: Instant,
     },
-    /// Another does, or a process of the same address whose leader lease has not ended.
+    /// Another candidate leads. It may be a former process of the same address, whose leader lease
+    /// has not ended.
     Following {
-        /// The address of that one.
+        /// The leader's address.
         leader: String,
     },
 }
 
-/// One candidate's way to the job's memory and to leading. Every call returns within a bounded
-/// time. `now` is the caller's clock, read just before the call.
+/// One candidate's access to the election and to the job's memory. Every call returns within a
+/// bounded time. `now` is the caller's clock, read just before the call.
 ///
 /// ```
 /// use node::registry::{Candidate, InProcessLocation, CoordinatorRegistry, CampaignOutcome};
@@ -88,132 +88,130 @@ pub enum CampaignOutcome {
 ///
 /// let now = Instant::now();
 /// let CampaignOutcome::Leading { until, .. } = first.campaign(now)? else {
-///     panic!("nobody else stood")
+///     panic!("no other candidate")
 /// };
 /// let leader = "10.0.0.5:7070".to_owned();
 /// assert_eq!(second.campaign(now)?, CampaignOutcome::Following { leader });
 /// first.save(now, b"plan 3")?;
 ///
-/// // The first one is heard of no more. Well after it had to stop, the second one leads and goes
-/// // on from its memory.
-/// assert!(matches!(second.campaign(until + (until - now))?, CampaignOutcome::Leading { .. }));
-/// assert_eq!(second.load()?.as_deref(), Some(&b"plan 3"[..]));
-/// assert!(first.save(now, b"plan 4").is_err());
-/// # Ok::<(), node::registry::RegistryError>(())
-/// ```
+/// // The first one falls silent. Well after it had to stop, the second one leads and continues
+/// from // its memory. assert!(matches!(second.campaign(until + (until - now))?,
+/// CampaignOutcome::Leading { .. })); assert_eq!(second.load()?.as_deref(), Some(&b"plan 3"[..]));
+/// assert!(first.save(now, b"plan 4").is_err()); # Ok::<(), node::registry::RegistryError>(()) ```
 pub trait CoordinatorRegistry: Send {
-    /// Leads if nobody else does. For one that leads it does what [`renew`](Self::renew) does. A
-    /// candidate that stopped because it could not keep its leader lease, and finds that nobody
-    /// took its place, leads on in the same term.
+    /// Becomes the leader if no candidate leads. For the leader it does what [`renew`](Self::renew)
+    /// does. A candidate that stopped because it could not renew its leader lease leads on in the
+    /// same term, if no other has led since.
     fn campaign(&mut self, now: Instant) -> Result<CampaignOutcome, RegistryError>;
 
     /// Renews the leader lease, and returns when leading ends. Call it several times in each leader
     /// lease.
     fn renew(&mut self, now: Instant) -> Result<Instant, RegistryError>;
 
-    /// What was saved last, by whichever leader. Anybody may ask.
+    /// The memory that was saved last, by any leader. Every candidate may load it.
     fn load(&mut self) -> Result<Option<Vec<u8>>, RegistryError>;
 
-    /// Replaces the memory, if this candidate leads. After [`RegistryError::Unreachable`] it may or
-    /// may not have been replaced: either way the next save that succeeds is the one that counts.
+    /// Replaces the memory, if this candidate leads. After [`RegistryError::Unreachable`] the
+    /// memory may have been replaced or not. Either way the next save that succeeds replaces it.
     fn save(&mut self, now: Instant, memory: &[u8]) -> Result<(), RegistryError>;
 
     /// Removes the memory, if this candidate leads: the job is over.
     fn forget(&mut self, now: Instant) -> Result<(), RegistryError>;
 
-    /// Leads no more, from this call on, whatever it returns. Another is let in at once or, if this
-    /// could not be told, when the leader lease ends. One that does not lead has nothing to resign.
+    /// Stops leading with this call, whether it succeeds or fails. Another candidate can be elected
+    /// at once or, if the registry could not be told, when the leader lease ends. Does nothing for
+    /// a candidate that does not lead.
     fn resign(&mut self) -> Result<(), RegistryError>;
 
-    /// The address of the coordinator that leads. Anybody may ask.
+    /// The address of the coordinator that leads. Every candidate may ask.
     fn leader(&mut self, now: Instant) -> Result<Option<String>, RegistryError>;
 }
 
 /// Why the registry did not do what was asked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RegistryError {
-    /// Nothing can be known for now. Ask again, and stop leading when the time comes.
+    /// No endpoint of etcd answers. Ask again, and stop leading when the leader lease ends.
     #[error(
-        "etcd does not answer ({reasons}); nothing was heard of it for {:.1} s. Until it answers nobody can be elected and nothing be \
-         saved: is it running, and are the addresses right?",
+        "etcd does not answer ({reasons}); nothing was heard of it for {:.1} s. Until it answers, no coordinator can \
+         be elected and nothing can be saved: is it running, and are the addresses right?",
         silent.as_secs_f64()
     )]
     Unreachable {
-        /// Each endpoint, and what happened there.
+        /// Each endpoint, and its error.
         reasons: String,
-        /// The time since any of them last answered or, if none ever did, since the first was
-        /// asked.
+        /// Time since an endpoint last answered or, if none ever did, since the first request.
         silent: Duration,
     },
-    /// This candidate does not lead, or no longer. Follow, or campaign again and load what others
-    /// may have saved.
+    /// This candidate does not lead, or no longer. Follow the leader, or campaign again and then
+    /// load the memory, which another leader may have saved.
     #[error(
         "this coordinator does not lead{}; nothing was changed: follow the one that leads, or campaign again",
         by(leader)
     )]
     NotLeading {
-        /// Who does, if that is known.
+        /// The address of the leader, if it is known.
         leader: Option<String>,
     },
-    /// Something else than the etcd that is meant answers. Waiting does not help.
+    /// Something other than the expected etcd answers. Waiting does not help.
     #[error(
-        "what answers at {endpoint} is not the etcd that is meant: {reason}; give the address at which an etcd, of version 3.4 or later, \
-         listens for clients"
+        "the server at {endpoint} is not the expected etcd: {reason}; give the address at which an etcd, version 3.4 \
+         or later, listens for clients"
     )]
     NotEtcd {
-        /// Where.
+        /// The endpoint.
         endpoint: String,
-        /// What came instead.
+        /// What it answered instead.
         reason: String,
     },
-    /// etcd heard and will not. Whoever runs it must see to it.
+    /// etcd refuses the request. Its operator must remove the cause.
     #[error("etcd at {endpoint} refuses: {reason}{}", advice(reason))]
     Refused {
-        /// Where.
+        /// The endpoint.
         endpoint: String,
-        /// In its own words.
+        /// etcd's message.
         reason: String,
     },
     /// Another job uses the same place.
     #[error(
-        "{place} belongs to job `{found}`, not to `{expected}`: give each job a path of its own, or remove what an old one left"
+        "{place} belongs to job `{found}`, not to `{expected}`: give each job a path of its own, or remove what an \
+         old job left"
     )]
     OtherJob {
-        /// Where.
+        /// The place.
         place: String,
-        /// Whose it is.
+        /// The job that owns it.
         found: String,
-        /// Whose it should be.
+        /// The candidate's job.
         expected: String,
     },
-    /// Another version of Slackwater wrote what is there.
+    /// Another version of Slackwater wrote the data.
     #[error(
         "{place} was written in format {found}, and this Slackwater knows format {expected}: run one version everywhere"
     )]
     OtherVersion {
-        /// Where.
+        /// The place.
         place: String,
-        /// The number found.
+        /// The format number that was found.
         found: u16,
-        /// The number known.
+        /// The format number of this release.
         expected: u16,
     },
-    /// What is there was not written by Slackwater, or not whole.
+    /// Slackwater did not write the data, or not all of it.
     #[error(
         "{place} does not hold what Slackwater wrote there: {reason}; give the job another path, or remove what is there"
     )]
     Damaged {
-        /// Where.
+        /// The place.
         place: String,
         /// What is wrong.
         reason: String,
     },
-    /// The memory is beyond [`MEMORY_BYTES`].
-    #[error("a memory of {bytes} bytes cannot be kept: at most {limit} can")]
+    /// The memory is larger than [`MEMORY_BYTES`].
+    #[error("cannot save the coordinator's memory: it is {bytes} bytes, and a registry stores at most {limit}")]
     TooLarge {
         /// Its length.
         bytes: usize,
-        /// The bound.
+        /// The limit.
         limit: usize,
     },
 }
@@ -222,25 +220,26 @@ fn by(leader: &Option<String>) -> String {
     leader.as_ref().map(|leader| format!(", {leader} does")).unwrap_or_default()
 }
 
-/// What to do about refusals that people meet.
+/// What to do about the common refusals of etcd.
 fn advice(reason: &str) -> &'static str {
     const ADVICE: [(&str, &str); 3] = [
         ("space exceeded", "; compact and defragment it, and run it with --auto-compaction-retention"),
-        ("too large", "; run it with the usual --max-request-bytes"),
+        ("too large", "; run it with the default --max-request-bytes, or a larger one"),
         ("user name", "; Slackwater does not log in to etcd: give it one that asks for no user"),
     ];
     ADVICE.iter().find(|(words, _)| reason.contains(words)).map_or("", |(_, advice)| advice)
 }
 
-/// How long a leader may lead after renewing its leader lease at `now`. The last quarter is left
-/// for clocks that differ, and for an etcd that has chosen a new leader of its own while an old one
-/// still renewed leases.
+/// When a leader that renews its leader lease at `now` must stop leading. The last quarter of the
+/// lease is a margin for clocks that differ, and for an etcd that has elected a new leader of its
+/// own while an old one still renewed leases.
 fn lead_until(now: Instant, lease: Duration) -> Instant {
     now + lease / 4 * 3
 }
 
 fn check_length(memory: &[u8]) -> Result<(), RegistryError> {
-    let (bytes, limit) = (memory.len(), MEMORY_BYTES);
+    let bytes = memory.len();
+    let limit = MEMORY_BYTES;
     if bytes > limit { Err(RegistryError::TooLarge { bytes, limit }) } else { Ok(()) }
 }
 
@@ -249,7 +248,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_comes_with_what_to_do_about_it() {
+    fn refusals_name_what_to_do() {
         let refused = |reason: &str| {
             RegistryError::Refused { endpoint: "10.0.0.1:2379".into(), reason: reason.into() }.to_string()
         };

@@ -1,5 +1,5 @@
-//! The thread that runs a server: it owns the machine and the sockets and runs each request to its
-//! end.
+//! The thread that runs a server: an event loop that owns the machine and the sockets, and runs
+//! each request to its end.
 
 use crate::checkpoints::{CheckpointWriter, WriterEvent};
 use crate::contact::{CoordinatorContact, say_failed};
@@ -16,51 +16,52 @@ use types::{NodeId, Time};
 use update::Updaters;
 use wire::{Control, Frame, Head, Message, NodeRole, Outbox, Pool};
 
-/// Frames handled before acknowledgements, answers and heartbeats get their turn: at most so many
-/// parts of 1 MiB.
+/// Frames handled in one turn of the loop, before acknowledgements, answers and heartbeats are
+/// sent. Each is a part of at most 1 MiB.
 const TURN: usize = 64;
-/// How often the machine is told the time.
+/// Time between two ticks of the machine.
 const TICK: Duration = Duration::from_millis(100);
-/// And while something waits for that alone.
+/// The same while the machine waits for a tick only.
 const HURRIED_TICK: Duration = Duration::from_millis(1);
 
-/// How a server runs.
+/// Settings of a server.
 #[derive(Clone)]
 pub struct ServerSettings {
-    /// Where others can call it; empty in one process.
+    /// The address at which other nodes can call it. Empty if all nodes are in one process.
     pub address: String,
-    /// Tells this node from others until it has a name.
+    /// A number that differs between nodes: it identifies this one until it has a name.
     pub token: u64,
-    /// The server it asks to be; without one it is given the first that is free.
+    /// The number of the server that it asks to be. None asks for the first that is free.
     pub place: Option<u32>,
-    /// The job that it was started for; empty if that does not matter.
+    /// The job that it was started for. Empty accepts any job.
     pub job: String,
     /// How long to wait for the run to begin.
     pub join_limit: Duration,
-    /// A coordinator that is silent for this long is lost.
+    /// Silence after which the only coordinator of a run is lost.
     pub failure_timeout: Duration,
-    /// Whether several coordinators were named. Another is waited for as long as the run to begin.
+    /// Whether it was given several coordinators. It waits for another one as long as for the run
+    /// to begin.
     pub of_several: bool,
-    /// How it waits.
+    /// How its thread waits.
     pub wait: WaitPolicy,
     /// The updaters it knows.
     pub registry: Updaters,
-    /// Where payloads are put.
+    /// The pool that received payloads are stored in.
     pub pool: Pool,
-    /// What each shard remembers of key lists, in bytes.
+    /// Bytes of key lists that each shard remembers.
     pub list_bytes: usize,
     /// Receives a report with every heartbeat, and one at the end.
     pub on_report: Option<ReportCallback>,
-    /// Tells it to hand over what it holds, and to leave.
+    /// Tells it to hand over its shards and to leave.
     pub leave: LeaveSignal,
 }
 
-/// Receives a server's reports. The server's own thread calls it: it should be quick.
+/// Receives a server's reports. The server's thread calls it, so it should return quickly.
 pub type ReportCallback = Arc<dyn Fn(&ServerReport) + Send + Sync>;
 
 impl ServerSettings {
-    /// A server in one process with the built-in updaters, in any place, that gives everybody half
-    /// a minute.
+    /// Settings of a server in one process with the built-in updaters, in any place, with time-outs
+    /// of 30 seconds.
     #[must_use]
     pub fn new(token: u64) -> Self {
         Self {
@@ -81,7 +82,7 @@ impl ServerSettings {
     }
 }
 
-/// What a server did, or has done so far.
+/// What a server has done so far.
 ///
 /// ```
 /// use node::ServerReport;
@@ -97,18 +98,18 @@ impl ServerSettings {
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct ServerReport {
-    /// Its name.
+    /// The server's name.
     pub node: NodeId,
-    /// What its machine did.
+    /// Counts of its machine.
     pub counts: ServerCounts,
-    /// What its transport moved.
+    /// Counts of its transport.
     pub traffic: Traffic,
-    /// What waits to be sent.
+    /// Bytes that wait to be sent.
     pub unsent_bytes: usize,
 }
 
-/// Joins the run and serves until every worker has left, or until it is told to leave and others
-/// hold what it held.
+/// Joins the run and serves until every worker has left, or until it is told to leave and other
+/// servers hold its shards.
 pub fn run_server(
     mut transport: impl Transport,
     mut waiter: impl Waiter,
@@ -116,7 +117,8 @@ pub fn run_server(
     mut recorder: Option<Recorder>,
 ) -> Result<ServerReport, NodeError> {
     let request = JoinRequest { role: NodeRole::Server, place: settings.place, job: &settings.job };
-    let (address, leave) = (&settings.address, &settings.leave);
+    let address = &settings.address;
+    let leave = &settings.leave;
     let joined = join(&mut transport, &mut waiter, request, address, settings.token, settings.join_limit, leave)?;
     let node = joined.node;
     tracing::info!(%node, "serving");
@@ -132,8 +134,10 @@ pub fn run_server(
     }
     let mut out = Outbox::new();
     let mut early = joined.early.into_iter();
-    let (mut ticked, mut worked) = (start, start);
-    // The first is due at once: before it is answered, a server that has a lease answers nobody.
+    let mut ticked = start;
+    let mut worked = start;
+    // The first heartbeat is due at once: in an elastic run, the server may not serve before the
+    // coordinator has answered it.
     let mut heartbeat: Option<Instant> = None;
     let mut contact =
         CoordinatorContact::new(start, settings.failure_timeout, settings.of_several, settings.join_limit);
@@ -142,8 +146,10 @@ pub fn run_server(
     let mut more = false;
     let mut turns = IdleTurns::default();
     let mut checkpoint_writer = CheckpointWriter::default();
-    // When it last said that it was told to leave, and why it could not.
-    let (mut retiring, mut stays): (Option<Instant>, Option<String>) = (None, None);
+    // When it last told the coordinator that it wants to leave.
+    let mut retiring: Option<Instant> = None;
+    // Why the coordinator does not let it leave yet.
+    let mut stays: Option<String> = None;
     loop {
         if more {
             waiter.wait(Some(Duration::ZERO));
@@ -153,7 +159,7 @@ pub fn run_server(
             turns.wait(spins, spins && transport.glance(), &mut waiter, tick);
         }
         let mut busy = false;
-        // The time is read once a turn: a turn that finds nothing must cost next to nothing.
+        // Read the time once a turn, so that an idle turn costs next to nothing.
         read = Instant::now();
         let now = Time((read - start).as_nanos() as u64);
         let mut frames = 0;
@@ -176,7 +182,7 @@ pub fn run_server(
                     Some(ShellControl::Begin { .. }) => continue,
                     Some(ShellControl::LeaveDeferred { reason }) => {
                         if stays.as_deref() != Some(reason) {
-                            tracing::warn!(%node, "stays for now, though it was told to leave: {reason}");
+                            tracing::warn!(%node, "this server was told to leave but has to stay for now: {reason}");
                             stays = Some(reason.to_owned());
                         }
                     }
@@ -200,7 +206,7 @@ pub fn run_server(
                     ) => {}
                 }
             } else if matches!(frame.message, Message::Control(Control::Heartbeat)) {
-                // A worker that waits asks whether this server lives.
+                // A worker that waits for this server checks that it is alive.
                 let head = Head::plain(node, frame.head.from);
                 transport.send(Frame { head, message: frame.message });
                 continue;
@@ -234,7 +240,8 @@ pub fn run_server(
                 WriterEvent::NotRestored { table, problem } => {
                     say(&mut transport, node, Control::TableAdded { table, problem: Some(problem) });
                 }
-                // By another plan it may have a part in more of it by now, and is asked again.
+                // A newer plan gives this server more shards of the table than were read. The
+                // coordinator asks again.
                 WriterEvent::Restored(restored)
                     if !machine.shards_of(&restored.spec).iter().all(|shard| restored.has(*shard)) => {}
                 WriterEvent::Restored(restored) => {
@@ -270,12 +277,12 @@ pub fn run_server(
                 return Err(error);
             }
             if retiring.replace(read).is_none() {
-                tracing::info!(%node, "was told to leave, and hands over what it holds");
+                tracing::info!(%node, "this server was told to leave and hands over what it holds to other servers");
             }
             say(&mut transport, node, Control::Retire);
         }
         transport.flush();
-        // What was copied is written, though the run is over.
+        // When the run is over, wait until all copies for the last checkpoint are written.
         if machine.is_finished() && checkpoint_writer.is_idle() {
             say_goodbye(&mut transport, &mut waiter, node, heartbeat_interval);
             let report = report(node, &machine, &transport);
@@ -290,12 +297,12 @@ fn report(node: NodeId, machine: &Server, transport: &impl Transport) -> ServerR
     ServerReport { node, counts: machine.counts(), traffic: transport.traffic(), unsent_bytes: transport.backlog() }
 }
 
-/// Says something to the coordinator that is the shell's to say.
+/// Sends a control message of the shell to the coordinator.
 fn say(transport: &mut impl Transport, node: NodeId, control: Control) {
     transport.send(Frame { head: Head::plain(node, NodeId::Coordinator), message: Message::Control(control) });
 }
 
-/// Says goodbye until it is answered, or for as long as makes sense.
+/// Repeats a goodbye until the coordinator answers it, at most for `limit`.
 fn say_goodbye(transport: &mut impl Transport, waiter: &mut impl Waiter, node: NodeId, limit: Duration) {
     let begin = Instant::now();
     while begin.elapsed() < limit {

@@ -1,39 +1,39 @@
-//! The coordinator's control messages that a node's shell acts on, beside its machine or before
-//! there is one.
+//! The control messages of the coordinator on which a node's shell acts, in addition to its machine
+//! or before the machine exists.
 //!
-//! One list decides for every control message whether it concerns a shell. The shells match it
-//! exhaustively.
+//! [`ShellControl::of`] decides for every control message whether it concerns a shell. The shells
+//! match the result exhaustively.
 
 use types::{Clock, NodeId, Plan, Source, Span, TableId, TableSpec};
 use wire::{Control, Frame, Member, Message};
 
 pub(crate) enum ShellControl<'a> {
-    /// A sign of life.
+    /// The answer to a heartbeat.
     Heartbeat,
-    /// A goodbye, or the answer to one.
+    /// The answer to a goodbye.
     Bye,
-    /// Another coordinator leads.
+    /// The sender does not lead: call `leader`.
     Follow { leader: &'a str },
-    /// This node has a place.
+    /// This node has a place in the run.
     Welcome { node: NodeId, source: Source, token: u64 },
-    /// There is no place for this node.
+    /// This node may not join the run.
     JoinRefused { reason: &'a str, token: u64 },
     /// The run begins.
     Begin { plan: &'a Plan, members: &'a [Member], clock: Clock, barriers: u64, serving_lease: Option<Span> },
-    /// A node is lost, and the run with it.
+    /// A node is lost, and the run ends.
     Lost { node: NodeId, reason: &'a str },
     /// There is a new plan, and new members.
     Adopt { members: &'a [Member] },
-    /// A checkpoint is begun.
+    /// A checkpoint begins.
     Checkpoint { number: u64, location: &'a str, name: &'a str },
-    /// A table of a checkpoint is to be read.
+    /// A server shall restore a table from a checkpoint.
     Restore { table: TableId, spec: &'a TableSpec, clock: Clock, location: &'a str, name: &'a str },
-    /// A server that was told to leave has to stay for now.
+    /// A server that was told to leave must stay for now.
     LeaveDeferred { reason: &'a str },
 }
 
 impl<'a> ShellControl<'a> {
-    /// The control message in a frame; none if it concerns the machine alone.
+    /// The control message in a frame. None if it concerns only the machine.
     pub fn of(frame: &'a Frame) -> Option<Self> {
         let Message::Control(control) = &frame.message else { return None };
         Some(match control {

@@ -1,9 +1,9 @@
-//! Spin, then sleep: how a thread waits.
+//! How a thread waits: spin, then sleep.
 
 use net::Waiter;
 use std::time::Duration;
 
-/// How long a thread spins before it sleeps. Spinning answers sooner and keeps a core busy.
+/// How long a thread spins before it sleeps. Spinning shortens latency and keeps a core busy.
 ///
 /// ```
 /// use node::WaitPolicy;
@@ -24,17 +24,17 @@ impl WaitPolicy {
     /// Practically never sleep.
     pub const SPINNING: Self = Self { spin: Duration::from_secs(3600) };
 
-    /// Whether a thread that has had nothing to do for `idle` goes on spinning.
+    /// Whether a thread that has been idle for `idle` keeps spinning.
     pub(crate) fn spins(self, idle: Duration) -> bool {
         idle < self.spin
     }
 }
 
-/// A spinning thread asks the system only once in so many turns for what it cannot see by itself:
-/// new connections, room to write.
+/// Turns of a spinning thread from one poll of the system to the next. The poll shows what the
+/// thread cannot see by itself: new connections, and room to write.
 const ASK_EVERY: u32 = 32;
 
-/// Counts the turns of a thread that has nothing to do, and waits once a turn.
+/// Counts the turns of an idle thread, and waits once a turn.
 #[derive(Default)]
 pub(crate) struct IdleTurns(u32);
 

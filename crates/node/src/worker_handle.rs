@@ -1,5 +1,5 @@
-//! The worker's machine as its shell and its program see it: every call is made, and recorded where
-//! the worker is recorded.
+//! The interface to a worker's machine for its shell and its program: it makes each call, and
+//! records it if the worker is recorded.
 
 use crate::Recorder;
 use lease::{LeaseId, WorkReport};
@@ -12,11 +12,11 @@ use worker::{
     WorkerInput,
 };
 
-/// Calls to a worker's machine, while the driver is locked. Reads go to the [`Worker`] itself, by
-/// `Deref`.
+/// Access to a worker's machine while the driver is locked. Methods that only read are those of
+/// [`Worker`] itself, by `Deref`.
 pub struct WorkerHandle<'a> {
     pub(crate) worker: &'a mut Worker,
-    /// When its time began.
+    /// The zero of the machine's time.
     pub(crate) start: Instant,
     pub(crate) out: &'a mut Outbox,
     pub(crate) recorder: Option<&'a Recorder>,
@@ -56,11 +56,11 @@ impl WorkerHandle<'_> {
         after: &[TicketId],
     ) -> Result<TicketId, TableFailure> {
         let now = self.now();
-        let kept = self.recorder.map(|_| op.clone());
+        let recorded = self.recorder.map(|_| op.clone());
         let ticket = self.worker.submit(now, table, op, into, after, self.out)?;
-        // Only what was taken: a replay has room for exactly the rows, which the program may not
-        // have had.
-        if let Some(op) = kept {
+        // Records only accepted operations. A refused one could succeed in the replay: that always
+        // has a buffer of the right size, which the program may not have had.
+        if let Some(op) = recorded {
             self.note(|| WorkerInput::Submit(now, table, op, after.to_vec()));
         }
         Ok(ticket)
@@ -124,8 +124,8 @@ impl WorkerHandle<'_> {
         self.worker.commit_lease(now, lease, work, self.out)
     }
 
-    /// See [`Worker::take_leases`]. Taken down, for a worker that has its leases ends no clocks by
-    /// itself.
+    /// See [`Worker::take_leases`]. It is recorded, because a worker that has taken its leases no
+    /// longer ends clocks by itself.
     pub fn take_leases(&mut self, set: u32) -> Option<LeaseGrant> {
         let grant = self.worker.take_leases(set);
         if grant.is_some() {
@@ -187,8 +187,7 @@ impl WorkerHandle<'_> {
         self.worker.heartbeat(self.out);
     }
 
-    // What the program takes away or leaves changes nothing that the worker will say, and is not
-    // taken down.
+    // The calls below do not change what the worker sends, so they are not recorded.
 
     /// See [`Worker::take`].
     pub fn take(&mut self, ticket: TicketId) -> Option<Result<TicketOutcome, (TableId, TicketFailure)>> {

@@ -1,4 +1,5 @@
-//! A coordinator that is to resume from a checkpoint, and finds a registry that remembers the run.
+//! A coordinator that is started to resume from a checkpoint while the registry still holds the
+//! memory of the run.
 
 use coordinator::{Coordinator, Membership, Resume, RunSize};
 use net::{Exchange, LocalTransport, Transport, Waiter};
@@ -10,12 +11,12 @@ use types::{Clock, NodeId, Source, Span, Time};
 use wire::{Control, Frame, Head, Message, NodeRole, Outbox};
 
 const SIZE: RunSize = RunSize { servers: 1, workers: 1 };
-const OPEN: Membership = Membership::Elastic { replicas: 1, shards_per_server: 1 };
+const ELASTIC: Membership = Membership::Elastic { replicas: 1, shards_per_server: 1 };
 const FAILURE_TIMEOUT: Duration = Duration::from_millis(400);
 
-/// A registry that remembers a run which had begun, and the worker of it.
+/// A registry that holds the memory of a run which had begun, and the source of the run's worker.
 fn remembering() -> (InProcessLocation, Source) {
-    let mut machine = Coordinator::new(SIZE, OPEN, Span(FAILURE_TIMEOUT.as_nanos() as u64));
+    let mut machine = Coordinator::new(SIZE, ELASTIC, Span(FAILURE_TIMEOUT.as_nanos() as u64));
     let mut out = Outbox::new();
     let mut says = |head: Head, control: Control| {
         machine.handle(Time(0), Frame { head, message: Message::Control(control) }, &mut out);
@@ -23,8 +24,7 @@ fn remembering() -> (InProcessLocation, Source) {
     };
     let mut welcomed = Vec::new();
     for (token, role) in [(1, NodeRole::Server), (2, NodeRole::Worker)] {
-        let (address, job) = (String::new(), String::new());
-        let asks = Control::Join { role, address, token, place: None, job };
+        let asks = Control::Join { role, address: String::new(), token, place: None, job: String::new() };
         let answers = says(Head::plain(NodeId::Worker(1 << 28), NodeId::Coordinator), asks);
         let Some(Message::Control(Control::Welcome { node, source, .. })) = answers.first() else {
             panic!("{answers:?}")
@@ -38,19 +38,25 @@ fn remembering() -> (InProcessLocation, Source) {
     let place = InProcessLocation::new();
     let mut led = place.stand(Candidate::new("clicks", "a:1"));
     let now = Instant::now();
-    led.campaign(now).expect("nobody else stands");
+    led.campaign(now).expect("no other candidate");
     led.save(now, &machine.memory()).expect("it leads");
     led.resign().expect("it leads");
     (place, welcomed[1].1)
 }
 
-/// A coordinator that resumes, at clock 5.
+/// Starts a coordinator that resumes from a checkpoint at clock 5.
 fn resuming(place: &InProcessLocation, exchange: &Exchange) -> (LeaveSignal, JoinHandle<Result<(), NodeError>>) {
-    let (location, name, clock, shards) = (String::new(), "checkpoint-1".to_owned(), Clock(5), 1);
-    let resume = Some(Resume { location, name, clock, shards, tables: Vec::new(), leases: Vec::new() });
+    let resume = Some(Resume {
+        location: String::new(),
+        name: "checkpoint-1".to_owned(),
+        clock: Clock(5),
+        shards: 1,
+        tables: Vec::new(),
+        leases: Vec::new(),
+    });
     let usual = CoordinatorSettings::new(SIZE);
     let settings = CoordinatorSettings {
-        membership: OPEN,
+        membership: ELASTIC,
         failure_timeout: FAILURE_TIMEOUT,
         resume,
         job: "clicks".into(),
@@ -69,13 +75,16 @@ fn joins(
     leave: &LeaveSignal,
 ) -> JoinHandle<Result<JoinedRun, NodeError>> {
     let (mut transport, mut waiter) = exchange.join(NodeId::Worker((1 << 29) - token as u32));
-    let (wanted, limit, leave) = (JoinRequest::any(role), Duration::from_secs(20), leave.clone());
+    let wanted = JoinRequest::any(role);
+    let limit = Duration::from_secs(20);
+    let leave = leave.clone();
     spawn(move || join(&mut transport, &mut waiter, wanted, "", token, limit, &leave))
 }
 
 #[test]
-fn a_run_of_which_nobody_is_left_begins_anew_from_the_checkpoint() {
-    let ((place, _), exchange) = (remembering(), Exchange::new());
+fn a_run_without_surviving_nodes_begins_anew_from_the_checkpoint() {
+    let (place, _) = remembering();
+    let exchange = Exchange::new();
     let (leave, coordinator) = resuming(&place, &exchange);
     let nodes =
         [(NodeRole::Server, 11), (NodeRole::Worker, 12)].map(|(role, token)| joins(&exchange, role, token, &leave));
@@ -88,11 +97,12 @@ fn a_run_of_which_nobody_is_left_begins_anew_from_the_checkpoint() {
 }
 
 #[test]
-fn a_run_of_which_somebody_calls_is_taken_up_where_it_was() {
-    let ((place, source), exchange) = (remembering(), Exchange::new());
+fn a_run_with_a_surviving_node_continues_where_it_was() {
+    let (place, source) = remembering();
+    let exchange = Exchange::new();
     let (leave, coordinator) = resuming(&place, &exchange);
     let (mut transport, mut waiter) = exchange.join(NodeId::Worker(0));
-    // Whoever came from another run waits until that is known.
+    // A node of another run waits until the coordinator knows which run it leads.
     let other = joins(&exchange, NodeRole::Worker, 13, &leave);
     let answer = |transport: &mut LocalTransport| {
         let head = Head { source, ..Head::plain(NodeId::Worker(0), NodeId::Coordinator) };
@@ -105,8 +115,9 @@ fn a_run_of_which_somebody_calls_is_taken_up_where_it_was() {
         }
         false
     };
-    let (begin, mut answered) = (Instant::now(), None);
-    // For longer than it would take to begin anew.
+    let begin = Instant::now();
+    let mut answered = None;
+    // Call for longer than the coordinator would take to begin anew.
     while answered.is_none_or(|answered: Instant| answered.elapsed() < FAILURE_TIMEOUT * 2) {
         assert!(begin.elapsed() < Duration::from_secs(20), "it is not answered");
         if answer(&mut transport) {
@@ -114,7 +125,7 @@ fn a_run_of_which_somebody_calls_is_taken_up_where_it_was() {
         }
         waiter.wait(Some(Duration::from_millis(20)));
     }
-    // The server of the run that is remembered never calls, and nobody comes in before it.
+    // The run's server never calls, and no other node may join before it.
     assert!(!other.is_finished(), "the run did not begin anew");
     leave.ask();
     coordinator.join().expect("no panic").expect("another may lead");

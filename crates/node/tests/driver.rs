@@ -1,4 +1,4 @@
-//! A worker's machine that several threads share.
+//! The driver of a worker's machine, when several threads share it.
 
 mod nodes;
 
@@ -8,7 +8,7 @@ use nodes::{start_coordinator, start_driver, start_server};
 use std::sync::atomic::{AtomicBool, Ordering};
 use types::NodeId;
 
-/// Runs `program` with the one worker of a run of threads.
+/// Runs `program` with the only worker of a run whose nodes are threads.
 fn with_driver(program: impl FnOnce(&Driver)) {
     let exchange = Exchange::new();
     let coordinator = start_coordinator(exchange.join(NodeId::Coordinator), 1, None);
@@ -21,10 +21,11 @@ fn with_driver(program: impl FnOnce(&Driver)) {
 }
 
 #[test]
-fn no_other_thread_comes_between_being_ready_and_the_call() {
+fn call_when_runs_the_call_before_another_thread_can_intervene() {
     const CALLS: usize = 50_000;
     with_driver(|driver| {
-        let (ready, over) = (AtomicBool::new(false), AtomicBool::new(false));
+        let ready = AtomicBool::new(false);
+        let over = AtomicBool::new(false);
         let came_between = std::thread::scope(|scope| {
             let others: Vec<_> = (0..2)
                 .map(|_| {

@@ -1,5 +1,5 @@
-//! A recorded node, fed back, says the same bytes: with real threads, over both transports, from
-//! memory and from files.
+//! Record and replay: a replay of a recorded node sends the same bytes. With real threads, over two
+//! transports, from memory and from files.
 
 mod nodes;
 
@@ -23,7 +23,7 @@ use worker::{Batch, Op, PullTarget, RowsOfPush, TicketId, TicketOutcome, Values}
 const WORKERS: u32 = 3;
 const CLOCKS: u64 = 25;
 
-/// Tables of different kinds, so that every path of a server is walked.
+/// Tables of different kinds, so that every path of a server is used.
 fn specs() -> [TableSpec; 7] {
     let eager = Consistency::Bounded { slack: 1, eager: true };
     [
@@ -62,8 +62,8 @@ fn pull(driver: &Driver, table: TableId, keys: &Keys, numbers: usize) -> Result<
     rows(driver, ticket)
 }
 
-/// Hands over a push in parts, as from memory that the program keeps; if there is nothing in its
-/// way.
+/// Pushes in parts, as from memory that the program keeps. Does nothing if the worker cannot begin
+/// such a push now.
 fn push_in_parts(driver: &Driver, table: TableId, keys: &Keys, width: usize) {
     let begun = driver.call(|worker| {
         let ticket = worker.begin_push(table, keys, 3).expect("it fits")?;
@@ -80,7 +80,7 @@ fn push_in_parts(driver: &Driver, table: TableId, keys: &Keys, width: usize) {
     });
 }
 
-/// Everything that a program can ask for.
+/// A program that uses every operation.
 fn work(driver: &Arc<Driver>) -> Result<(), NodeError> {
     let mut tables = Vec::new();
     for spec in specs() {
@@ -92,7 +92,7 @@ fn work(driver: &Arc<Driver>) -> Result<(), NodeError> {
         for (table, spec) in &tables {
             let ids: Vec<u64> = (0..20 + clock % 3).map(|id| (id * 5 + clock % 4) % 100).collect();
             let keys = Keys::distinct(spec.shape.placement(), &ids);
-            // Now and then something that is refused.
+            // In one clock the values are not finite, and the server refuses them.
             let value = if clock == 7 { f32::NAN } else { 0.1 + clock as f32 };
             let numbers = keys.len() * spec.width as usize;
             let values = Values { number: NumberType::F32, bytes: Payload::new(vec![value; numbers]) };
@@ -111,7 +111,7 @@ fn work(driver: &Arc<Driver>) -> Result<(), NodeError> {
         }
         let active = submit(driver, tables[2].0, Op::Active { keys: Keys::run(0..10) }, &[]);
         rows(driver, active)?;
-        // A while of bounded bandwidth: parts wait, and go by how much they change.
+        // Limit the bandwidth for some clocks: parts wait, and those that change most go first.
         if matches!(clock, 8 | 16) {
             driver.call(|worker| worker.limit((clock == 8).then(|| Bandwidth::from_bytes_per_second(2_000_000))));
         }
@@ -130,9 +130,9 @@ fn work(driver: &Arc<Driver>) -> Result<(), NodeError> {
     driver.leave()
 }
 
-/// Runs three workers against one server, of which each shard remembers `list_bytes` of key lists,
-/// and a coordinator, with recorders from `recorder`. `place` gives a node its two halves and the
-/// address it can be called at.
+/// Runs three workers, one server whose shards each remember `list_bytes` of key lists, and a
+/// coordinator, with recorders from `recorder`. `place` gives a node its transport, its waiter and
+/// the address at which it can be called.
 fn run<T, W>(
     list_bytes: usize,
     mut recorder: impl FnMut(NodeId) -> Recorder,
@@ -168,8 +168,8 @@ fn run<T, W>(
     assert!(report.counts.shards.refused > 0 && report.counts.shards.refreshes > 0, "{:?}", report.counts);
 }
 
-/// Runs with recordings in memory, the server's and the workers' of at most `most_bytes`. Feeds all
-/// of them back and returns what came of each.
+/// Runs with recordings in memory; the server's and the workers' take at most `most_bytes`. Replays
+/// all recordings and returns the outcomes.
 fn records_and_replays<T, W>(
     list_bytes: usize,
     most_bytes: usize,
@@ -197,7 +197,7 @@ where
     all
 }
 
-/// The whole of each was fed and compared.
+/// Checks that each replay covered a whole recording.
 fn are_whole(all: &[(NodeId, Replayed)]) {
     for (node, replayed) in all {
         let expected = match node {
@@ -211,7 +211,7 @@ fn are_whole(all: &[(NodeId, Replayed)]) {
     assert_eq!(all.len(), WORKERS as usize + 2);
 }
 
-/// Threads of one process.
+/// Places for nodes that are threads of one process.
 fn threads() -> impl FnMut(NodeId) -> (LocalTransport, LocalWaiter, String) {
     let exchange = Exchange::new();
     move |node| {
@@ -221,12 +221,12 @@ fn threads() -> impl FnMut(NodeId) -> (LocalTransport, LocalWaiter, String) {
 }
 
 #[test]
-fn a_recorded_run_of_threads_feeds_back_to_the_same_bytes() {
+fn replay_of_a_run_of_threads_sends_the_same_bytes() {
     are_whole(&records_and_replays(shard::LIST_BYTES, RECORDING_BYTES, threads()));
 }
 
 #[test]
-fn a_recorded_run_over_tcp_feeds_back_to_the_same_bytes() {
+fn replay_of_a_run_over_sockets_sends_the_same_bytes() {
     are_whole(&records_and_replays(shard::LIST_BYTES, RECORDING_BYTES, |node| {
         let pauses = !matches!(node, NodeId::Worker(_));
         let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
@@ -237,15 +237,15 @@ fn a_recorded_run_over_tcp_feeds_back_to_the_same_bytes() {
     }));
 }
 
-/// A server that forgets key lists says so in its own words: fed back with another memory it would
-/// not.
+/// A server that has forgotten a key list sends a message that asks for it. With another limit of
+/// key lists, the replay would differ.
 #[test]
-fn a_server_that_remembers_little_feeds_back_to_the_same_bytes() {
+fn replay_of_a_server_that_forgets_key_lists_sends_the_same_bytes() {
     are_whole(&records_and_replays(300, RECORDING_BYTES, threads()));
 }
 
 #[test]
-fn a_recording_that_is_full_ends_and_says_so_and_the_run_goes_on() {
+fn a_full_recording_is_marked_as_cut_and_the_run_goes_on() {
     const ROOM: usize = 50_000;
     for (node, replayed) in records_and_replays(shard::LIST_BYTES, ROOM, threads()) {
         if node != NodeId::Coordinator {
@@ -255,7 +255,7 @@ fn a_recording_that_is_full_ends_and_says_so_and_the_run_goes_on() {
     }
 }
 
-/// A folder that is gone when the test is over.
+/// A folder that is removed at the end of the test.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -283,7 +283,7 @@ fn fed_back(path: &Path) -> Result<Replayed, RecordingError> {
 }
 
 #[test]
-fn recordings_in_files_feed_back_to_the_same_bytes_and_damaged_ones_are_refused() {
+fn replay_of_files_sends_the_same_bytes_and_refuses_damaged_files() {
     let folder = Folder::new("recorded");
     let recorder = |_| Recorder::in_folder(&folder.0).expect("a folder");
     run(shard::LIST_BYTES, recorder, threads());
@@ -294,7 +294,7 @@ fn recordings_in_files_feed_back_to_the_same_bytes_and_damaged_ones_are_refused(
     let damaged = folder.0.join("damaged");
     for (node, whole) in all {
         let bytes = std::fs::read(folder.file(node)).expect("it is there");
-        // A bit here and there, near the beginning and far from it.
+        // Flips single bits, near the beginning and throughout the file.
         let places = (0..200.min(bytes.len())).chain((1..40).map(|n| bytes.len() * n / 40)).chain([bytes.len() - 1]);
         for place in places {
             let mut other = bytes.clone();
@@ -302,7 +302,7 @@ fn recordings_in_files_feed_back_to_the_same_bytes_and_damaged_ones_are_refused(
             std::fs::write(&damaged, other).expect("written");
             match fed_back(&damaged) {
                 Err(_) => {}
-                // A length that reaches past the end cannot be told from a file that was cut off.
+                // An entry whose length reaches past the end looks like a file that was cut off.
                 Ok(replayed) => assert!(replayed.cut && replayed.inputs < whole.inputs, "{node}, byte {place}"),
             }
         }
@@ -322,25 +322,25 @@ fn recordings_in_files_feed_back_to_the_same_bytes_and_damaged_ones_are_refused(
         let mut longer = bytes;
         longer.push(0);
         std::fs::write(&damaged, longer).expect("written");
-        assert!(fed_back(&damaged).is_err_and(|error| error.to_string().contains("follows the end")));
+        assert!(fed_back(&damaged).is_err_and(|error| error.to_string().contains("follow the end")));
     }
 }
 
 #[test]
-fn a_node_whose_recording_is_there_already_says_so_and_ends_the_run() {
+fn a_node_whose_recording_exists_already_fails_and_ends_the_run() {
     let folder = Folder::new("again");
     let exchange = Exchange::new();
     std::fs::create_dir_all(&folder.0).expect("made");
-    std::fs::write(folder.file(NodeId::Server(0)), "what somebody keeps").expect("written");
+    std::fs::write(folder.file(NodeId::Server(0)), "an earlier recording").expect("written");
     let coordinator = start_coordinator(exchange.join(NodeId::Coordinator), 1, None);
     let recorder = Recorder::in_folder(&folder.0).expect("a folder");
     let server = start_server(exchange.join(NodeId::Server(99)), ServerSettings::new(1), Some(recorder));
     let driver = start_driver(exchange.join(NodeId::Worker(99)), "", 2, None).expect("a place");
     let error = server.join().expect("no panic").expect_err("it cannot be recorded").to_string();
-    assert!(error.contains("server-0.recording") && error.contains("there is one already"), "{error}");
+    assert!(error.contains("server-0.recording") && error.contains("it exists already"), "{error}");
     let number = driver.call(|worker| worker.barrier());
     let lost = driver.wait_until(|worker| worker.barrier_passed(number + 1).then_some(())).expect_err("it is lost");
     assert!(lost.to_string().contains("lost server 0: it could not go on: cannot record"), "{lost}");
     assert!(coordinator.join().expect("no panic").is_err());
-    assert_eq!(std::fs::read(folder.file(NodeId::Server(0))).expect("kept"), b"what somebody keeps");
+    assert_eq!(std::fs::read(folder.file(NodeId::Server(0))).expect("kept"), b"an earlier recording");
 }

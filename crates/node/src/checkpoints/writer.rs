@@ -78,7 +78,7 @@ impl CheckpointWriter {
                 Err(error) => {
                     return tracing::error!(
                         %error,
-                        "cannot start the thread that writes and reads checkpoints; raise this process's limit of threads"
+                        "cannot start the thread that writes checkpoints; raise the thread limit of this process"
                     );
                 }
             }
@@ -116,13 +116,12 @@ impl CheckpointWriter {
         shards: Vec<ShardId>,
     ) {
         if self.reading.insert(table) {
-            let (location, name) = (location.to_owned(), name.to_owned());
             self.give(WriterTask::Read(Box::new(TableToRestore {
                 table,
                 spec: spec.clone(),
                 clock,
-                location,
-                name,
+                location: location.to_owned(),
+                name: name.to_owned(),
                 shards,
             })));
         }

@@ -1,7 +1,8 @@
-//! A worker's shell: the machine, its transport, and what a node does beside its machine.
+//! A worker's shell: the machine, its transport, and the duties of a node that the machine does not
+//! have.
 //!
-//! It sends the machine's frames, handles those that arrive, sends heartbeats and reports, and
-//! notices lost nodes. It never blocks: [`Driver`](super::Driver) locks it, and waits.
+//! It sends the machine's frames, passes arriving frames to the machine, sends heartbeats and
+//! reports, and notices lost nodes. It never blocks: [`Driver`](super::Driver) locks it, and waits.
 
 use super::silence::SilentNodes;
 use super::{DriverSettings, RunFailure};
@@ -25,29 +26,30 @@ pub(super) struct WorkerShell {
     start: Instant,
     contact: CoordinatorContact,
     source: Source,
-    /// How long its clocks take it, without waiting for others.
+    /// How long a clock takes the program, without the time in which it waits for others.
     step: Measured,
     /// When the last heartbeat was sent.
     heartbeat: Instant,
     silent: SilentNodes,
+    /// Why the run is over for this worker, if it is.
     lost: Option<NodeError>,
-    /// Whether the program was told of the loss, by a call that failed with it.
+    /// Whether a call of the program has failed with `lost`.
     failure_was_reported: bool,
     /// Whether the run goes on without servers that are lost.
     elastic: bool,
-    /// Whether the program uses the worker no more.
+    /// Whether the program has closed the worker.
     is_closed: bool,
     /// Whether the coordinator has answered the goodbye.
     has_left: bool,
-    /// Writes what codecs have still to send, to the store and under the name of the last
-    /// checkpoint.
+    /// Writes the residuals of this worker's codecs.
     checkpoint_writer: CheckpointWriter,
+    /// Location and name of the newest checkpoint.
     place: (String, String),
 }
 
 impl WorkerShell {
-    /// The shell of a worker that has joined. Fails if it is to be recorded and cannot be; the run
-    /// is then over for everybody.
+    /// The shell of a worker that has joined. Fails if its recording cannot be written; that ends
+    /// the run.
     pub fn new(
         joined: JoinedRun,
         mut transport: Box<dyn Transport>,
@@ -121,7 +123,7 @@ impl WorkerShell {
         self.transport.glance()
     }
 
-    /// A clock took the program so long.
+    /// Takes in how long a clock took the program.
     pub fn observe_step(&mut self, took: Duration) {
         self.step.observe(Span(took.as_nanos() as u64));
     }
@@ -131,7 +133,8 @@ impl WorkerShell {
         self.lost.clone().map(|error| RunFailure { error, was_reported: self.failure_was_reported })
     }
 
-    /// What a call fails with if the run is over. The program knows from then on.
+    /// The error that a call fails with, if the run is over. It counts as reported to the program
+    /// from then on.
     pub fn tell_failure(&mut self) -> Option<NodeError> {
         let lost = self.lost.clone()?;
         self.failure_was_reported = true;
@@ -147,8 +150,8 @@ impl WorkerShell {
         self.is_closed
     }
 
-    /// The program uses the worker no more. Returns the recorder, which writes the rest when it is
-    /// dropped.
+    /// Closes the worker for the program. Returns the recorder, which writes the rest of the
+    /// recording when it is dropped.
     pub fn close(&mut self) -> Option<Recorder> {
         self.is_closed = true;
         self.recorder.take()
@@ -159,10 +162,10 @@ impl WorkerShell {
         WorkerHandle { worker, start: *start, out, recorder: recorder.as_ref() }
     }
 
-    /// Says something to the coordinator that is the shell's to say.
+    /// Sends a control message of the shell to the coordinator.
     fn say(&mut self, control: Control) {
-        let (id, plan) = (self.worker.id(), self.worker.plan());
-        let source = plan.source(id).unwrap_or_default();
+        let id = self.worker.id();
+        let source = self.worker.plan().source(id).unwrap_or_default();
         let head = Head { source, clock: self.worker.clock(), ..Head::plain(id.into(), NodeId::Coordinator) };
         self.transport.send(Frame { head, message: Message::Control(control) });
     }
@@ -176,7 +179,7 @@ impl WorkerShell {
         }
     }
 
-    /// Sends what the machine has said.
+    /// Sends the machine's frames, and gives its residuals to the checkpoint writer.
     pub fn send(&mut self) {
         self.hand_on();
         if let Some(residuals) = self.worker.take_residuals() {
@@ -186,7 +189,7 @@ impl WorkerShell {
         self.transport.flush();
     }
 
-    /// Handles everything that has arrived. Returns whether anything had.
+    /// Handles all frames that have arrived. Returns whether any had.
     pub fn pump(&mut self) -> bool {
         let mut any = false;
         while let Some(event) = self.transport.next() {
@@ -217,7 +220,7 @@ impl WorkerShell {
         }
     }
 
-    /// Does the shell's part of what the coordinator says.
+    /// Does the shell's part of a control message from the coordinator.
     fn take_control(&mut self, control: Option<ShellControl<'_>>) {
         match control {
             Some(ShellControl::Lost { node, reason }) => {
@@ -242,9 +245,8 @@ impl WorkerShell {
         }
     }
 
-    /// Asks the servers that this worker waits for whether they live: one that vanished without a
-    /// word would be waited for for ever, since nothing tells a connection on which nothing comes
-    /// from one on which nothing can.
+    /// Sends a heartbeat to each server that this worker waits for. If a server's host vanishes, no
+    /// event tells: without heartbeats, this worker would wait for it for ever.
     fn ask_servers(&mut self) {
         let now = Instant::now();
         let servers = self.worker.plan().servers().into_iter().map(NodeId::Server);
@@ -255,8 +257,8 @@ impl WorkerShell {
         }
     }
 
-    /// Says which servers are silent, and gives up on one after as long as it takes to give up on
-    /// anybody.
+    /// Logs which servers are silent. In a static run, a server that is silent for longer than the
+    /// failure timeout is lost.
     fn check_silent(&mut self, failure_timeout: Duration) {
         let worker = &self.worker;
         if let Some(error) = self.silent.check(|node| worker.waits_for(node), failure_timeout, self.elastic) {
@@ -264,7 +266,7 @@ impl WorkerShell {
         }
     }
 
-    /// Where the run ends with any of its nodes, one that is told to leave ends it, and says so.
+    /// In a static run, a worker that is told to leave ends the run, and tells the coordinator why.
     fn mind_leaving(&mut self, leave: &LeaveSignal) {
         if leave.is_asked() && !self.elastic && !self.has_left && self.lost.is_none() {
             let error = NodeError::ToldToLeave;
@@ -273,17 +275,24 @@ impl WorkerShell {
         }
     }
 
-    /// Says how this worker does.
+    /// Sends the coordinator this worker's measurements.
     fn say_report(&mut self) {
-        let step = (self.step.count > 0).then_some(self.step);
-        let (round_trip, timeouts) = (self.contact.round_trip(), self.contact.timeouts());
-        let report = Box::new(NodeReport { step, round_trip, timeouts, ..NodeReport::default() });
-        let (source, clock) = (self.source, self.worker.clock());
-        let head = Head { source, clock, ..Head::plain(self.worker.id().into(), NodeId::Coordinator) };
+        let report = Box::new(NodeReport {
+            step: (self.step.count > 0).then_some(self.step),
+            round_trip: self.contact.round_trip(),
+            timeouts: self.contact.timeouts(),
+            ..NodeReport::default()
+        });
+        let head = Head {
+            source: self.source,
+            clock: self.worker.clock(),
+            ..Head::plain(self.worker.id().into(), NodeId::Coordinator)
+        };
         self.transport.send(Frame { head, message: Message::Control(Control::Report { report }) });
     }
 
-    /// Sends heartbeats, ticks the machine, and reconnects where a connection broke.
+    /// The periodic duties: checks for silent nodes, ticks the machine, sends heartbeats, and
+    /// reconnects broken connections.
     pub fn keep_up(&mut self, failure_timeout: Duration, leave: &LeaveSignal) {
         self.mind_leaving(leave);
         if self.lost.is_none() && !self.has_left {
@@ -306,7 +315,7 @@ impl WorkerShell {
             self.worker_handle().heartbeat();
             self.say_report();
             if self.contact.may_change() {
-                // Whoever leads now may never have heard what was said to the one before.
+                // A new leader may have missed what this worker told its predecessor.
                 self.worker_handle().reconnected(NodeId::Coordinator);
             }
             self.ask_servers();
@@ -319,23 +328,29 @@ impl WorkerShell {
         for notice in self.worker_handle().take_notices() {
             match notice {
                 Notice::Read { table, on } if on.is_empty() => {
-                    tracing::warn!(table, "a read waits for this worker's own pushes to arrive");
+                    tracing::warn!(table, "a read of the table waits until the server has this worker's own pushes");
                 }
-                Notice::Read { table, on } => tracing::warn!(table, on = names(&on), "a read waits for slower workers"),
+                Notice::Read { table, on } => {
+                    tracing::warn!(table, on = names(&on), "a read of the table waits for slower workers");
+                }
                 Notice::Push { table, on } => {
-                    tracing::warn!(table, on = names(&on), "a push waits for workers that are many clocks behind");
+                    let message = "a push to the table waits for workers that are many clocks behind";
+                    tracing::warn!(table, on = names(&on), "{message}");
                 }
                 Notice::Codec { table, pipeline, bytes_per_second } => {
                     let megabytes_per_second = bytes_per_second / 1_000_000;
                     tracing::warn!(
                         table,
                         megabytes_per_second,
-                        "{pipeline} costs more time than it saves on this link; leave it out, or let auto choose"
+                        "{pipeline} costs more time than it saves on this link; remove it from the table's codecs, \
+                         or use auto"
                     );
                 }
-                Notice::Barrier { on } => tracing::warn!(on = names(&on), "the barrier waits"),
+                Notice::Barrier { on } => {
+                    tracing::warn!(on = names(&on), "the barrier waits for workers that have not reached it");
+                }
                 Notice::Leases { on } => {
-                    tracing::info!(on = names(&on), "no lease is left; waiting for others to end theirs")
+                    tracing::info!(on = names(&on), "no data lease is left; waiting for workers that still hold some");
                 }
             }
         }

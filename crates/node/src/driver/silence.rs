@@ -1,51 +1,52 @@
-//! Nodes that a worker waits for and does not hear: when to reconnect to them, and when to give up.
+//! Tracks nodes that a worker waits for and that are silent: when to reconnect to them, when to log
+//! their silence, and when they count as lost.
 
 use crate::NodeError;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use types::NodeId;
 
-/// A node that does not answer is named after this long, and again each time it has passed.
+/// Silence after which a node is logged, and time between such log lines.
 const TELL_AFTER: Duration = Duration::from_secs(3);
-/// A broken connection is tried again after this long.
+/// Time from the loss of a connection to the attempt to reconnect.
 const RETRY: Duration = Duration::from_millis(50);
 
 #[derive(Default)]
 pub(super) struct SilentNodes {
     retry_at: BTreeMap<NodeId, Instant>,
-    /// Nodes that were asked for a sign of life, or that a connection broke to, and that have not
-    /// been heard since.
+    /// Nodes that were sent a heartbeat, or whose connection broke, and that have not been heard
+    /// since.
     silent: BTreeMap<NodeId, Silence>,
 }
 
 #[derive(Clone, Copy)]
 struct Silence {
     since: Instant,
-    /// When people were last told.
+    /// When the log last said so.
     told: Instant,
 }
 
 impl SilentNodes {
-    /// The connection to a node broke.
+    /// Takes in that the connection to a node broke.
     pub fn disconnected(&mut self, node: NodeId) {
         let now = Instant::now();
         self.retry_at.entry(node).or_insert_with(|| now + RETRY);
         self.asked(now, node);
     }
 
-    /// A node was asked for a sign of life.
+    /// Takes in that a node was sent a heartbeat.
     pub fn asked(&mut self, now: Instant, node: NodeId) {
         self.silent.entry(node).or_insert(Silence { since: now, told: now });
     }
 
-    /// A frame of a node arrived.
+    /// Takes in that a frame of a node arrived.
     pub fn heard(&mut self, node: NodeId) {
         if !self.silent.is_empty() {
             self.silent.remove(&node);
         }
     }
 
-    /// The nodes whose connections are due to be tried again.
+    /// Removes and returns the nodes that are due for a reconnect.
     pub fn take_due(&mut self) -> Vec<NodeId> {
         let is_due = |at: &Instant| *at <= Instant::now();
         let due: Vec<NodeId> = self.retry_at.iter().filter(|(_, at)| is_due(at)).map(|(node, _)| *node).collect();
@@ -53,8 +54,9 @@ impl SilentNodes {
         due
     }
 
-    /// Forgets the nodes that are not waited for, and logs those that stay silent. Where a node is
-    /// not done without, returns the loss of one that has been silent for longer than `limit`.
+    /// Forgets the nodes that the worker does not wait for, and logs those that stay silent. Unless
+    /// the run goes on without a lost node (`done_without`), returns the loss of a node that has
+    /// been silent for longer than `limit`.
     pub fn check(
         &mut self,
         waits_for: impl Fn(NodeId) -> bool,
@@ -70,7 +72,7 @@ impl SilentNodes {
                 lost.get_or_insert(NodeError::Lost { node: *node, reason });
             } else if told.elapsed() > TELL_AFTER {
                 *told = Instant::now();
-                tracing::warn!(%node, seconds, "does not answer; still trying");
+                tracing::warn!(%node, seconds, "a node that this worker waits for does not answer; still trying");
             }
         }
         lost

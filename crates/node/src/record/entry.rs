@@ -1,4 +1,5 @@
-//! The entries of a recording, and how much memory they take.
+//! The entries of a recording: what is recorded, the machine's inputs and its frames; and how much
+//! memory each takes.
 
 use coordinator::{CoordinatorInput, Membership, RunSize};
 use shard::ServerInput;
@@ -6,13 +7,13 @@ use types::{Clock, NodeId, Plan, Source, Span, WorkerId};
 use wire::{Field, Frame, Reader, WireError};
 use worker::{KeyListDictionary, WorkerInput, WorkerSettings};
 
-/// What an entry costs beside its bytes.
+/// Bytes of memory that an entry takes beside its payloads, as an estimate.
 const ENTRY_COST: usize = 128;
-/// No run of ours has so many shards; a file that says so is damaged.
+/// More shards than any run has: a plan with more is damage.
 const MOST_SHARDS: usize = 1 << 16;
 
-/// What is recorded, with all that it was made from beside what it was told: the registry alone is
-/// code.
+/// The machine that is recorded, with everything that it was made from. The updaters are not part
+/// of it: they are code, and the replay is given them.
 #[derive(Clone, Debug)]
 pub(crate) enum Subject {
     Server { node: NodeId, plan: Plan, list_bytes: usize, lease: Option<Span> },
@@ -54,7 +55,7 @@ impl From<WorkerInput> for MachineInput {
 }
 
 impl RecordEntry {
-    /// About the memory that it keeps from being used again.
+    /// The memory that it holds, as an estimate.
     pub fn cost(&self) -> usize {
         let bytes = match self {
             Self::Begin(_) => 0,
@@ -93,7 +94,7 @@ impl MachineInput {
         }
     }
 
-    /// Reads an input of a machine of the subject's kind.
+    /// Reads an input of the kind of machine that `subject` is.
     pub fn get(subject: &Subject, input: &mut Reader<'_>, lists: &mut KeyListDictionary) -> Result<Self, WireError> {
         Ok(match subject {
             Subject::Server { .. } => Self::Server(Field::get(input)?),
@@ -104,7 +105,7 @@ impl MachineInput {
 }
 
 impl Subject {
-    /// What its recording is called.
+    /// The name of its recording's file.
     pub fn file_name(&self) -> String {
         let name = match self {
             Self::Server { node, .. } => node.to_string(),
@@ -128,11 +129,11 @@ impl Field for Subject {
             Self::Coordinator { size, membership, failure_timeout } => {
                 out.push(1);
                 (size.servers, size.workers).put(out);
-                let open = match membership {
+                let elastic = match membership {
                     Membership::Static => None,
                     Membership::Elastic { replicas, shards_per_server } => Some((*replicas, *shards_per_server)),
                 };
-                open.put(out);
+                elastic.put(out);
                 failure_timeout.0.put(out);
             }
             Self::Worker { id, source, plan, clock, barriers, settings } => {
@@ -150,16 +151,16 @@ impl Field for Subject {
     fn get(input: &mut Reader<'_>) -> Result<Self, WireError> {
         Ok(match u8::get(input)? {
             0 => {
-                let (node, plan) = (Field::get(input)?, plan(input)?);
+                let node = Field::get(input)?;
+                let plan = plan(input)?;
                 let list_bytes = usize::try_from(u64::get(input)?).unwrap_or(usize::MAX);
                 Self::Server { node, plan, list_bytes, lease: Field::get(input)? }
             }
             1 => {
                 let (servers, workers) = Field::get(input)?;
-                let open = Option::<(u32, u32)>::get(input)?;
-                let membership = open.map_or(Membership::Static, |(replicas, shards_per_server)| Membership::Elastic {
-                    replicas,
-                    shards_per_server,
+                let elastic = Option::<(u32, u32)>::get(input)?;
+                let membership = elastic.map_or(Membership::Static, |(replicas, shards_per_server)| {
+                    Membership::Elastic { replicas, shards_per_server }
                 });
                 Self::Coordinator {
                     size: RunSize { servers, workers },
@@ -168,11 +169,13 @@ impl Field for Subject {
                 }
             }
             2 => {
-                let (id, source, plan) = (Field::get(input)?, Field::get(input)?, plan(input)?);
-                let (clock, barriers) = (Field::get(input)?, Field::get(input)?);
+                let id = Field::get(input)?;
+                let source = Field::get(input)?;
+                let plan = plan(input)?;
+                let clock = Field::get(input)?;
+                let barriers = Field::get(input)?;
                 let resend_after = Option::<u64>::get(input)?.map(Span);
-                // The meters of codecs stand still in a replay: what a machine says never depends
-                // on them.
+                // A replay has no stopwatch for codecs: what a machine sends never depends on it.
                 let settings = WorkerSettings { resend_after, ..WorkerSettings::default() };
                 Self::Worker { id, source, plan, clock, barriers, settings }
             }
@@ -188,7 +191,7 @@ fn payload_bytes(frame: &Frame) -> usize {
 fn plan(input: &mut Reader<'_>) -> Result<Plan, WireError> {
     let plan = Plan::get(input)?;
     if plan.chains.is_empty() || plan.chains.len() > MOST_SHARDS {
-        return Err(WireError::Malformed("a plan that no run has"));
+        return Err(WireError::Malformed("a plan without shards, or with too many"));
     }
     Ok(plan)
 }

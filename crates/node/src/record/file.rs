@@ -1,22 +1,21 @@
-//! A recording as a file.
+//! The file format of recordings. A file begins with a header:
 //!
 //! | bytes | field |
 //! | --- | --- |
 //! | 0–7 | magic `SLKWREC` and a zero |
-//! | 8–9, 10–11 | version of this format, version of the wire's |
+//! | 8–9, 10–11 | version of this format, version of the wire protocol |
 //!
-//! and then, entry after entry:
+//! Then follow the entries:
 //!
 //! | bytes | field |
 //! | --- | --- |
-//! | 8 | bytes of the body |
-//! | 1 | kind: 0 what is recorded, 1 something it was told, 2 a frame it said, 3 the end |
+//! | 8 | length of the body |
+//! | 1 | kind: 0 the recorded machine, 1 an input, 2 a frame that it sent, 3 the end |
 //! | … | the body |
-//! | 8 | check over kind and body |
+//! | 8 | checksum of kind and body |
 //!
-//! Integers are little-endian. A file without an end is of a node that was killed or whose
-//! recording was full: what is whole of it is its beginning. One whose checks do not match is
-//! refused.
+//! Integers are little-endian. A file without an end entry is the beginning of a recording: the
+//! node was killed, or the recording was full. A file with a wrong checksum is refused.
 
 use super::{MachineInput, RecordEntry, Recording, Subject};
 use crate::NodeError;
@@ -33,9 +32,9 @@ use xxhash_rust::xxh3::Xxh3;
 const MAGIC: [u8; 8] = *b"SLKWREC\0";
 /// The version of this format. Files of another version are refused.
 const VERSION: u16 = 2;
-/// A file is at most this long; what comes after that is not recorded.
+/// Bytes of a file, at most. Recording stops there.
 const FILE_BYTES: u64 = 16 << 30;
-/// No entry is longer: a program can hardly push more at once.
+/// Bytes of an entry, at most. Programs hardly push more at once.
 const ENTRY_BYTES: u64 = 8 << 30;
 
 const BEGIN: u8 = 0;
@@ -43,7 +42,7 @@ const INPUT: u8 = 1;
 const OUTPUT: u8 = 2;
 const END: u8 = 3;
 
-/// Why a file is no recording.
+/// Why a file cannot be replayed. Messages continue a sentence that begins with the file's name.
 ///
 /// ```
 /// use node::{RecordingError, replay_from};
@@ -55,29 +54,30 @@ const END: u8 = 3;
 /// ```
 #[derive(Debug, thiserror::Error)]
 pub enum RecordingError {
-    /// It cannot be read.
+    /// The system cannot read the file.
     #[error("cannot be read: {0}")]
     Unreadable(#[from] std::io::Error),
-    /// It does not begin like one.
+    /// The file does not begin with the header of a recording.
     #[error("is no recording; give files that --record has made")]
     NotARecording,
-    /// It was made by another release.
+    /// Another release made the recording.
     #[error(
-        "is of version {file} of recordings and {wire} of the protocol, and this is {VERSION} and {}; use the release that made it",
+        "has format version {file} and protocol version {wire}, and this release reads {VERSION} and {}; \
+         use the release that made it",
         wire::VERSION
     )]
     Version {
-        /// Of the recording.
+        /// The version of the recording's format.
         file: u16,
-        /// Of the frames in it.
+        /// The version of the wire protocol of its frames.
         wire: u16,
     },
-    /// Its bytes are not those that were written.
-    #[error("is damaged {at} bytes from its beginning: {reason}")]
+    /// The file's bytes are not those that were written.
+    #[error("is damaged: {reason}, in the entry at byte {at}")]
     Damaged {
-        /// Where the entry begins that cannot be right.
+        /// Offset of the damaged entry, in bytes.
         at: u64,
-        /// In words.
+        /// What is wrong, in words.
         reason: &'static str,
     },
 }
@@ -85,7 +85,7 @@ pub enum RecordingError {
 impl NodeError {
     pub(crate) fn not_recorded(path: &Path, error: &std::io::Error) -> Self {
         let is_there = error.kind() == std::io::ErrorKind::AlreadyExists;
-        let reason = if is_there { "there is one already".to_owned() } else { error.to_string() };
+        let reason = if is_there { "it exists already".to_owned() } else { error.to_string() };
         Self::NotRecorded { path: path.display().to_string(), reason }
     }
 }
@@ -97,7 +97,7 @@ fn check(kind: u8, body: &[u8]) -> u64 {
     check.digest()
 }
 
-/// Writes what is recorded into a new file, as it comes, from a thread of its own.
+/// Starts a thread that writes the entries of `recording` into a new file, as they arrive.
 pub(super) fn start(path: &Path, recording: Recording) -> std::io::Result<JoinHandle<()>> {
     let file = File::create_new(path)?;
     let path = path.display().to_string();
@@ -105,7 +105,7 @@ pub(super) fn start(path: &Path, recording: Recording) -> std::io::Result<JoinHa
         let cut = &recording.shared.cut;
         if let Err(error) = write(&recording, BufWriter::with_capacity(1 << 20, file)) {
             cut.store(true, Ordering::Relaxed);
-            tracing::error!(path, %error, "the recording cannot be written; what comes now is not recorded");
+            tracing::error!(path, %error, "cannot write the recording; recording stops here, and the node runs on");
         }
     })
 }
@@ -140,7 +140,7 @@ fn write(recording: &Recording, mut to: impl Write) -> std::io::Result<()> {
             Ok(entry) => entry,
             Err(TryRecvError::Disconnected) => break,
             Err(TryRecvError::Empty) => {
-                // Nothing else to do: should the process be killed, this much is there.
+                // Flush while there is nothing else to do, for the case that the process is killed.
                 writer.to.flush()?;
                 match recording.entries.recv() {
                     Ok(entry) => entry,
@@ -168,14 +168,14 @@ fn write(recording: &Recording, mut to: impl Write) -> std::io::Result<()> {
     writer.to.flush()
 }
 
-/// The entries of a file, one after the other.
+/// Reads the entries of a file, one after the other.
 pub(super) struct Entries<R> {
     from: BufReader<R>,
     at: u64,
     subject: Option<Subject>,
     lists: KeyListDictionary,
     body: Vec<u8>,
-    /// Whether the end has been read.
+    /// Whether the end entry has been read.
     pub ended: bool,
 }
 
@@ -187,36 +187,43 @@ impl<R: Read> Entries<R> {
         if read < front.len() || front[..8] != MAGIC {
             return Err(RecordingError::NotARecording);
         }
-        let (file, wire) = (u16::from_le_bytes([front[8], front[9]]), u16::from_le_bytes([front[10], front[11]]));
+        let file = u16::from_le_bytes([front[8], front[9]]);
+        let wire = u16::from_le_bytes([front[10], front[11]]);
         if (file, wire) != (VERSION, wire::VERSION) {
             return Err(RecordingError::Version { file, wire });
         }
-        let (at, lists, body) = (front.len() as u64, KeyListDictionary::default(), Vec::new());
-        Ok(Self { from, at, subject: None, lists, body, ended: false })
+        Ok(Self {
+            from,
+            at: front.len() as u64,
+            subject: None,
+            lists: KeyListDictionary::default(),
+            body: Vec::new(),
+            ended: false,
+        })
     }
 
     fn damaged(&self, reason: &'static str) -> RecordingError {
         RecordingError::Damaged { at: self.at, reason }
     }
 
-    /// The next entry; none at the end, or where the file ends in the middle of one.
+    /// The next entry. None after the last one, or if the file ends within an entry.
     pub fn next(&mut self) -> Result<Option<RecordEntry>, RecordingError> {
         let mut front = [0; 9];
         match fill(&mut self.from, &mut front)? {
             9 => {}
             0 if self.ended => return Ok(None),
-            _ if self.ended => return Err(self.damaged("something follows the end")),
+            _ if self.ended => return Err(self.damaged("bytes follow the end")),
             _ => return Ok(None),
         }
         if self.ended {
-            return Err(self.damaged("something follows the end"));
+            return Err(self.damaged("bytes follow the end"));
         }
         let [length @ .., kind] = front;
         let length = u64::from_le_bytes(length);
         if length > ENTRY_BYTES {
-            return Err(self.damaged("an entry is longer than any can be"));
+            return Err(self.damaged("its length is beyond the limit"));
         }
-        // Read as far as there is something: a made-up length costs no memory.
+        // Memory grows with the bytes that are read, so a wrong length costs nothing.
         self.body.clear();
         let read = (&mut self.from).take(length).read_to_end(&mut self.body)? as u64;
         let mut sum = [0; 8];
@@ -224,7 +231,7 @@ impl<R: Read> Entries<R> {
             return Ok(None);
         }
         if check(kind, &self.body) != u64::from_le_bytes(sum) {
-            return Err(self.damaged("its check does not match"));
+            return Err(self.damaged("its checksum does not match"));
         }
         let entry = self.parse(kind)?;
         self.at += 17 + length;
@@ -255,14 +262,14 @@ impl<R: Read> Entries<R> {
                 self.body = body;
                 Ok(entry)
             }
-            Ok(_) => Err(self.damaged("an entry is longer than what it says")),
+            Ok(_) => Err(self.damaged("bytes are left over")),
             Err(WireError::Malformed(reason)) => Err(self.damaged(reason)),
-            Err(_) => Err(self.damaged("a frame in it cannot be read")),
+            Err(_) => Err(self.damaged("its frame cannot be read")),
         }
     }
 }
 
-/// Reads until `bytes` is full or there is no more. Returns how much there was.
+/// Reads until `bytes` is full or the input ends. Returns the number of bytes read.
 fn fill(from: &mut impl Read, bytes: &mut [u8]) -> std::io::Result<usize> {
     let mut filled = 0;
     while filled < bytes.len() {

@@ -1,5 +1,5 @@
-//! Feeding a recording back: a fresh machine is told the same, and every byte that it says is
-//! compared.
+//! Replays a recording: gives a fresh machine the same inputs, and compares every byte that it
+//! sends with the recording.
 
 use super::file::Entries;
 use super::{MachineInput, RecordEntry, Recording, RecordingError, Subject, bytes_of};
@@ -14,24 +14,24 @@ use update::Updaters;
 use wire::{Outbox, Pool};
 use worker::{Worker, WorkerInput, WorkerReply};
 
-/// What came of feeding a recording back.
+/// The outcome of a replay.
 ///
 /// ```
 /// use node::Replayed;
 ///
 /// let replayed = Replayed { inputs: 10, frames: 7, first_difference: None, cut: false };
-/// // The whole of it, byte for byte.
+/// // The whole recording was replayed, and every byte agrees.
 /// assert!(replayed.first_difference.is_none() && !replayed.cut);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Replayed {
-    /// Inputs fed.
+    /// Inputs that the machine was given.
     pub inputs: usize,
-    /// Frames that the machine said, in the recording and again.
+    /// Recorded frames that were compared.
     pub frames: usize,
-    /// The first frame that differs, if one does.
+    /// The index of the first frame that differs, if one does.
     pub first_difference: Option<usize>,
-    /// Whether the recording ends before the run did, so that only its beginning was compared.
+    /// Whether the recording ends before the run did, so that only its beginning was replayed.
     pub cut: bool,
 }
 
@@ -63,7 +63,7 @@ impl Machine {
         match (self, input) {
             (Self::Server(server), MachineInput::Server(input)) => {
                 input.apply(server, out);
-                // Nobody writes them.
+                // A replay writes no checkpoints.
                 server.take_images();
             }
             (Self::Coordinator(coordinator), MachineInput::Coordinator(input)) => input.apply(coordinator, out),
@@ -75,10 +75,11 @@ impl Machine {
     }
 }
 
-/// What did not fit then does not fit now, and was said to the program alone.
+/// Gives a worker an input. An input that the worker refused in the run is refused again; only the
+/// program was told, so the result does not matter.
 fn feed_worker(worker: &mut Worker, input: WorkerInput, out: &mut Outbox) {
     if let Ok(WorkerReply::Ticket(ticket)) = input.apply(worker, out) {
-        // Nobody asks for what it brings.
+        // No program takes the result.
         worker.detach(ticket);
     }
     worker.take_unreported();
@@ -88,7 +89,7 @@ fn feed_worker(worker: &mut Worker, input: WorkerInput, out: &mut Outbox) {
 struct Replay<'a> {
     registry: &'a Updaters,
     machine: Option<Machine>,
-    /// Said again, and not yet found in the recording.
+    /// Frames that the machine has sent in the replay and that are not yet compared.
     said: VecDeque<Vec<u8>>,
     out: Outbox,
     replayed: Replayed,
@@ -120,7 +121,7 @@ impl<'a> Replay<'a> {
 
     fn finish(mut self, cut: bool) -> Replayed {
         self.replayed.cut = cut;
-        // What was said to the last inputs may not have found room.
+        // A recording that was cut may lack the frames that followed its last inputs.
         if !cut && !self.said.is_empty() {
             self.replayed.first_difference.get_or_insert(self.replayed.frames);
         }
@@ -128,9 +129,8 @@ impl<'a> Replay<'a> {
     }
 }
 
-/// Feeds a recording to a fresh machine of its kind, with the updaters of `registry`, and compares
-/// every byte it says. Takes what is recorded as it comes, and returns when the recorded node has
-/// ended.
+/// Replays a recording on a fresh machine with the updaters of `registry`, and compares every byte
+/// that it sends. Takes entries as they are recorded, and returns when the recorded node has ended.
 #[must_use]
 pub fn replay(recording: Recording, registry: &Updaters) -> Replayed {
     let mut replay = Replay::new(registry);
@@ -142,7 +142,7 @@ pub fn replay(recording: Recording, registry: &Updaters) -> Replayed {
     replay.finish(shared.cut.load(Ordering::Relaxed))
 }
 
-/// As [`replay`], from a file. Fails if it is no recording, or damaged.
+/// As [`replay`], from a file. Fails if the file is no recording, or damaged.
 ///
 /// ```
 /// use node::{RecordingError, replay_file};
@@ -157,7 +157,7 @@ pub fn replay_file(path: &Path, registry: &Updaters) -> Result<Replayed, Recordi
     replay_from(File::open(path)?, registry)
 }
 
-/// As [`replay_file`], from whatever can be read.
+/// As [`replay_file`], from any reader.
 ///
 /// ```
 /// use node::{RecordingError, replay_from};

@@ -1,7 +1,7 @@
-//! A coordinator's client of the registry: requests go to it, events come from it.
+//! A coordinator's client of the registry: takes requests for the registry and delivers its events.
 //!
-//! Calls to a registry block, and may be answered late or never. So a thread makes them, and the
-//! coordinator's own thread never waits. A registry in this process answers at once: the
+//! Calls to a registry block, and may be answered late or never. So a thread of its own makes them,
+//! and the coordinator's thread never waits. A registry in this process answers at once, and the
 //! coordinator's thread calls it directly.
 
 use super::{CampaignOutcome, Candidate, CoordinatorRegistry, InProcessLocation, RegistryError};
@@ -14,14 +14,14 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use types::Measured;
 
-/// How often people are told that the registry does not answer.
+/// Time between two reports that the registry does not answer.
 const TELL_AFTER: Duration = Duration::from_secs(3);
-/// The leader lease of the only coordinator of a job: as long as it lives.
+/// The leader lease of the only coordinator of a job: longer than any process lives.
 const FOR_LIFE: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
-/// What the coordinator asks of the registry.
+/// A request of the coordinator to the registry.
 enum RegistryRequest {
-    /// Save this memory, under this number. A later memory includes what an earlier one says.
+    /// Save this memory, under this number. A later memory replaces an earlier one.
     Save(u64, Vec<u8>),
     /// Campaign again: the leader lease has ended.
     Campaign,
@@ -31,7 +31,7 @@ enum RegistryRequest {
     Resign,
 }
 
-/// What the registry tells the coordinator.
+/// An event of the registry, for the coordinator.
 pub(crate) enum RegistryEvent {
     /// This coordinator leads until `until`, and continues from this memory.
     Leading { term: u64, until: Instant, memory: Option<Vec<u8>> },
@@ -59,16 +59,14 @@ pub(crate) struct RegistryClient {
 
 /// Which thread calls the registry.
 enum Execution {
-    /// The coordinator's own: a request is done when it returns.
+    /// The coordinator's own. A request is done when the call returns.
     Inline(Box<RegistryCaller>),
-    Thread {
-        requests: Sender<RegistryRequest>,
-        thread: Option<JoinHandle<()>>,
-    },
+    /// A thread for the registry.
+    Thread { requests: Sender<RegistryRequest>, thread: Option<JoinHandle<()>> },
 }
 
 impl RegistryClient {
-    /// Campaigns from now on, on a thread of its own. `waker` is used when there is an event.
+    /// Starts a thread that campaigns from now on. It uses `waker` when there is an event.
     pub fn spawn(
         registry: Box<dyn CoordinatorRegistry>,
         waker: Waker,
@@ -82,7 +80,7 @@ impl RegistryClient {
         Ok(Self { execution: Execution::Thread { requests, thread: Some(thread.map_err(no_thread)?) }, events })
     }
 
-    /// For the only coordinator of a job: its registry is in this process.
+    /// The client of a job's only coordinator, with a registry in this process.
     pub fn inline(job: &str, failure_timeout: Duration) -> Self {
         let candidate = Candidate { leader_lease: FOR_LIFE, ..Candidate::new(job, "") };
         let registry = Box::new(InProcessLocation::new().stand(candidate));
@@ -95,7 +93,7 @@ impl RegistryClient {
         matches!(self.execution, Execution::Inline(_))
     }
 
-    /// Saves a memory. Numbers grow.
+    /// Saves a memory. Each has a larger number than the one before.
     pub fn save(&mut self, number: u64, memory: &[u8]) {
         self.request(RegistryRequest::Save(number, memory.to_vec()));
     }
@@ -145,20 +143,22 @@ impl Drop for RegistryClient {
     }
 }
 
-/// Makes the blocking calls.
+/// Makes the blocking calls to the registry.
 struct RegistryCaller {
     registry: Box<dyn CoordinatorRegistry>,
     events: Sender<RegistryEvent>,
     waker: Option<Waker>,
-    /// How often the leader lease is renewed, or campaigned for.
+    /// Time from one renewal of the leader lease, or one campaign, to the next.
     every: Duration,
     /// How long the registry takes to answer.
     round_trip: Measured,
+    /// Whether this coordinator leads.
     leads: bool,
-    /// Whether a memory was seen there.
+    /// Whether the registry has held a memory of this run.
     has_seen_memory: bool,
+    /// The memory that is yet to be saved, with its number.
     unsaved: Option<(u64, Vec<u8>)>,
-    /// When people were last told that the registry does not answer.
+    /// When it was last reported that the registry does not answer.
     told: Option<Instant>,
     /// When the registry is called next.
     next: Instant,
@@ -186,7 +186,7 @@ impl RegistryCaller {
         (caller, received)
     }
 
-    /// The thread's loop.
+    /// The loop of the registry's thread.
     fn run(mut self, requests: &Receiver<RegistryRequest>) {
         loop {
             match requests.recv_timeout(self.next.saturating_duration_since(Instant::now())) {
@@ -209,10 +209,14 @@ impl RegistryCaller {
     fn accept(&mut self, request: RegistryRequest) -> ControlFlow<()> {
         match request {
             RegistryRequest::Save(number, memory) => self.unsaved = Some((number, memory)),
-            RegistryRequest::Campaign => (self.leads, self.unsaved, self.next) = (false, None, Instant::now()),
+            RegistryRequest::Campaign => {
+                self.leads = false;
+                self.unsaved = None;
+                self.next = Instant::now();
+            }
             RegistryRequest::Forget => self.forget(),
             RegistryRequest::Resign => {
-                // This coordinator leads no more, whether or not the registry could be told.
+                // On failure the leader lease ends by itself.
                 self.registry.resign().ok();
                 return ControlFlow::Break(());
             }
@@ -233,7 +237,7 @@ impl RegistryCaller {
             Ok(()) => {}
             Err(error) => {
                 self.report(error);
-                // A call that failed is made again when an answer would be late.
+                // Repeat a failed call after the time in which an answer would be late.
                 let again = self.round_trip.limit(span(self.every / 5), span(self.every));
                 self.next = Instant::now() + Duration::from_nanos(again.0);
             }
@@ -249,7 +253,8 @@ impl RegistryCaller {
         let event = match self.registry.campaign(now)? {
             CampaignOutcome::Leading { term, until } => {
                 let memory = self.registry.load()?;
-                (self.leads, self.unsaved) = (true, None);
+                self.leads = true;
+                self.unsaved = None;
                 if memory.is_none() && self.has_seen_memory {
                     RegistryEvent::RunOver
                 } else {
@@ -269,7 +274,10 @@ impl RegistryCaller {
     fn forget(&mut self) {
         self.unsaved = None;
         if let Err(error) = self.registry.forget(Instant::now()) {
-            tracing::warn!("the memory of this run, which is over, stays in the registry: {error}");
+            tracing::warn!(
+                "cannot remove the memory of this run, which is over, from the registry: {error}; \
+                 a later run of this job ignores it"
+            );
         }
     }
 
@@ -277,7 +285,8 @@ impl RegistryCaller {
         if let Some((number, memory)) = self.unsaved.as_ref().filter(|_| self.leads) {
             let number = *number;
             self.registry.save(Instant::now(), memory)?;
-            (self.unsaved, self.has_seen_memory) = (None, true);
+            self.unsaved = None;
+            self.has_seen_memory = true;
             self.send_answer(RegistryEvent::Saved(number));
         }
         Ok(())
@@ -286,14 +295,15 @@ impl RegistryCaller {
     fn report(&mut self, error: RegistryError) {
         match error {
             RegistryError::NotLeading { leader } => {
-                (self.leads, self.unsaved) = (false, None);
+                self.leads = false;
+                self.unsaved = None;
                 match leader {
                     Some(leader) => self.send_answer(RegistryEvent::Following(leader)),
-                    // Not always the registry's answer: the caller's clock shows it, too.
+                    // Not always an answer of the registry: the caller's clock may show it.
                     None => self.send(RegistryEvent::LeaseEnded),
                 }
             }
-            // etcd's operator may repair the cause of a refusal.
+            // Repeat after a refusal, too: etcd's operator may remove its cause.
             error @ (RegistryError::Unreachable { .. } | RegistryError::Refused { .. }) => {
                 if self.told.is_none_or(|told| told.elapsed() > TELL_AFTER) {
                     self.told = Some(Instant::now());
@@ -308,7 +318,7 @@ impl RegistryCaller {
         }
     }
 
-    /// Sends an event that the registry's answer caused.
+    /// Sends an event that an answer of the registry has caused.
     fn send_answer(&mut self, event: RegistryEvent) {
         if self.told.take().is_some() {
             tracing::warn!("the registry answers again");
@@ -317,7 +327,7 @@ impl RegistryCaller {
     }
 
     fn send(&self, event: RegistryEvent) {
-        // A coordinator that no longer receives has told this thread to end.
+        // If the coordinator no longer receives, it has told this thread to end.
         self.events.send(event).ok();
         self.waker.iter().for_each(Waker::wake);
     }

@@ -1,15 +1,15 @@
 //! A registry in etcd 3.4 or later, through its JSON gateway.
 //!
-//! Under the job's path there are
-//! - `leader`: the address of the leader. It is made only while it is not there, and ends with its
-//!   maker's lease. The store's revision at which it was made is the term.
-//! - `memory`: the memory, if it is at most 1 MiB, or where its chunks are;
-//! - `memory/TERM-SAVE/INDEX`: those chunks, under a name that is used once.
+//! Under the job's path there are these keys:
+//! - `leader`: the leader's address. A candidate creates it only if it does not exist, and it ends
+//!   with the candidate's etcd lease. The store's revision at its creation is the term.
+//! - `memory`: the memory if it is at most 1 MiB, otherwise the manifest of its chunks.
+//! - `memory/TERM-SAVE/INDEX`: the chunks of a larger memory, under a name that is used once.
 //!
-//! Every write is a transaction that compares the revision at which `leader` was made with the
-//! writer's term. One that replaces `memory` also compares the revision that it replaces: so a
-//! request that was given up, and which etcd comes to later, finds that it is too late. The same
-//! transaction removes every chunk that is of no use any more.
+//! Every write is a transaction (compare-and-swap) which compares the creation revision of `leader`
+//! with the writer's term. A transaction that replaces `memory` also compares the revision that it
+//! replaces. So a request that this registry gave up, and that etcd executes later, has no effect.
+//! The same transaction removes all chunks that are no longer used.
 
 mod chunks;
 mod gateway;
@@ -27,27 +27,26 @@ use gateway::Gateway;
 use response::{EtcdRefusal, EtcdResponse, GrantedLease, KeyValue};
 use std::time::{Duration, Instant};
 
-/// How often a thing is begun anew because something changed in between: each time, somebody must
-/// have done something.
+/// Attempts at an operation that another writer's change can interrupt.
 const ROUNDS: usize = 4;
 
-/// A disk that is slow to sync is no reason to call etcd dead.
+/// Time that a request may take, at least: etcd's disk may be slow to sync.
 const LEAST_LIMIT: Duration = Duration::from_millis(250);
 
 /// One candidate of an [`EtcdLocation`].
 ///
-/// Each request is given a quarter of the candidate's lease to be answered in, over all endpoints;
-/// a leader's never longer than it leads. A call of this registry makes one to three requests, and
-/// one more for each MiB of a memory beyond the first.
+/// Each request may take a quarter of the candidate's leader lease, over all endpoints. A leader's
+/// request ends at the latest when it must stop leading. A call of this registry makes one to three
+/// requests, and one more for each MiB of a memory beyond the first.
 pub struct EtcdRegistry {
     gateway: Gateway,
     keys: EtcdKeys,
     candidate: Candidate,
-    /// What messages call the job's path.
+    /// The job's path, for messages.
     place: String,
-    /// How long a request may take.
+    /// Time that a request may take.
     limit: Duration,
-    /// Under which `leader` was last made, or may yet have been.
+    /// The etcd lease with which this candidate last created `leader`, or may have created it.
     lease: Option<u64>,
     leading: Option<Leadership>,
 }
@@ -56,9 +55,9 @@ pub struct EtcdRegistry {
 struct Leadership {
     term: u64,
     until: Instant,
-    /// At which `memory` last changed, as far as is known.
+    /// The revision at which `memory` last changed, as far as is known.
     revision: u64,
-    /// Names of chunks that were used.
+    /// Number of memories that this leadership has written as chunks.
     saves: u64,
 }
 
@@ -75,12 +74,12 @@ impl EtcdRegistry {
         }
     }
 
-    /// For a request of anybody's.
+    /// The deadline of a request that every candidate may make.
     fn soon(&self) -> Instant {
         Instant::now() + self.limit
     }
 
-    /// For a request of a leader's: it must know in time that it leads no more.
+    /// The deadline of a leader's request: it must end before this candidate must stop leading.
     fn in_time(&self, leading: Leadership) -> Result<Instant, RegistryError> {
         let now = Instant::now();
         if now < leading.until { Ok(leading.until.min(now + self.limit)) } else { Err(not_leading(None)) }
@@ -90,7 +89,8 @@ impl EtcdRegistry {
         self.leading.filter(|leading| now < leading.until).ok_or_else(|| not_leading(None))
     }
 
-    /// Somebody else's leadership, or nobody's.
+    /// Takes in that this candidate no longer leads. `pair` is the `leader` key of the one that
+    /// does.
     fn superseded(&mut self, pair: Option<&KeyValue>) -> RegistryError {
         self.leading = None;
         match pair.map(|pair| self.address(pair)).transpose() {
@@ -115,7 +115,7 @@ impl EtcdRegistry {
         granted.ok_or_else(|| not_leading(None))
     }
 
-    /// What is left of the lease after renewing it; none if it has ended.
+    /// Renews an etcd lease. Returns its new duration, or none if it has ended.
     fn renew_lease(&mut self, lease: u64, by: Instant) -> Result<Option<Duration>, RegistryError> {
         match self.gateway.call(request::RENEW, &request::lease(lease), by, EtcdResponse::granted) {
             Ok(granted) => Ok(granted.map(|granted| Duration::from_secs(granted.seconds))),
@@ -125,18 +125,18 @@ impl EtcdRegistry {
     }
 
     fn lead(&mut self, term: u64, until: Instant) -> CampaignOutcome {
-        // Of a leadership that goes on, what is known of the memory stays known.
+        // A leadership that continues keeps what it knows of the memory.
         let known = self.leading.filter(|leading| leading.term == term);
         let (revision, saves) = known.map_or((0, 0), |leading| (leading.revision, leading.saves));
         self.leading = Some(Leadership { term, until, revision, saves });
         CampaignOutcome::Leading { term, until }
     }
 
-    /// Makes `leader`, under a new lease.
+    /// Creates `leader` under a new etcd lease.
     fn take(&mut self, now: Instant) -> Result<CampaignOutcome, RegistryError> {
         let granted = self.grant()?;
-        // Remembered before it is used: if the response is lost, the next campaign knows the key
-        // for its own.
+        // Stored before the request: if its response is lost, the next campaign recognizes the key
+        // as its own.
         self.lease = Some(granted.lease);
         let until = lead_until(now, Duration::from_secs(granted.seconds));
         let address = stored::seal(StoredKind::Leader, &self.candidate.job, self.candidate.address.as_bytes());
@@ -146,7 +146,7 @@ impl EtcdRegistry {
         };
         match self.gateway.call(request::TXN, &request, self.soon(), read) {
             Ok(Ok(term)) => Ok(self.lead(term, until)),
-            // Asked of two endpoints, and the first did it without saying so.
+            // The first endpoint created the key but its response was lost; the second found it.
             Ok(Err(Some(pair))) if pair.lease == granted.lease => Ok(self.lead(pair.created, until)),
             Ok(Err(Some(pair))) => self.address(&pair).map(|leader| CampaignOutcome::Following { leader }),
             Ok(Err(None)) => Err(not_leading(None)),
@@ -177,7 +177,7 @@ impl CoordinatorRegistry for EtcdRegistry {
         let Some(left) = self.renew_lease(lease, self.in_time(leading)?)? else {
             return Err(self.superseded(None));
         };
-        // A lease can outlive the key, if somebody removed that by hand.
+        // The etcd lease can outlive the key, if an operator removed the key by hand.
         match self.leader_pair(self.in_time(leading)?)? {
             Some(pair) if pair.created == leading.term => {
                 let until = lead_until(now, left);

@@ -1,16 +1,16 @@
-//! A registry that the threads of one process share: the embedded default. It ends with the
-//! process.
+//! A registry in memory, which the threads of one process share: the default of a run with one
+//! coordinator. It ends with the process.
 
 use super::stored::{self, StoredKind};
 use super::{CampaignOutcome, Candidate, CoordinatorRegistry, RegistryError, check_length, lead_until};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// What messages call it.
+/// The registry's name in messages.
 const PLACE: &str = "this process's registry";
 
-/// A place that the candidates of one process share. It keeps one job; time is what candidates say
-/// it is.
+/// A place that the candidates of one process share. It holds one job. Its time is what candidates
+/// pass to its calls.
 ///
 /// ```
 /// use node::registry::{Candidate, InProcessLocation, CoordinatorRegistry};
@@ -25,19 +25,19 @@ pub struct InProcessLocation(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// That of the last leadership.
+    /// The term of the last leadership.
     term: u64,
     leader: Option<Leader>,
-    /// Sealed.
+    /// Labelled by [`stored::seal`].
     memory: Option<Vec<u8>>,
 }
 
 #[derive(Debug)]
 struct Leader {
     term: u64,
-    /// Sealed.
+    /// Labelled by [`stored::seal`].
     address: Vec<u8>,
-    /// Another is let in from then on.
+    /// When its leader lease ends, and another candidate can be elected.
     ends: Instant,
 }
 
@@ -46,12 +46,12 @@ struct Leader {
 pub struct InProcessRegistry {
     place: InProcessLocation,
     candidate: Candidate,
-    /// The term it leads in, and until when it may.
+    /// The term in which it leads, and when it must stop.
     leading: Option<(u64, Instant)>,
 }
 
 impl InProcessLocation {
-    /// With no leader and no memory.
+    /// A place without leader and memory.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -63,14 +63,15 @@ impl InProcessLocation {
         InProcessRegistry { place: self.clone(), candidate, leading: None }
     }
 
-    /// A candidate that panicked changed nothing by halves: every change is one assignment.
+    /// Locks the state, also after a candidate has panicked: every change is one assignment, so the
+    /// state is consistent.
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl State {
-    /// The leadership that has not ended.
+    /// The current leadership, if its leader lease has not ended.
     fn leader(&mut self, now: Instant) -> Option<&mut Leader> {
         self.leader.take_if(|leader| now >= leader.ends);
         self.leader.as_mut()
@@ -91,7 +92,7 @@ impl InProcessRegistry {
         }
     }
 
-    /// Puts `memory` in the place of the job's own, never of another's.
+    /// Replaces the job's memory. Fails if the place holds another job's memory.
     fn replace(&mut self, now: Instant, memory: Option<Vec<u8>>) -> Result<(), RegistryError> {
         let mut state = self.place.state();
         self.led(&mut state, now)?;
@@ -120,7 +121,8 @@ impl CoordinatorRegistry for InProcessRegistry {
             }
             (None, _) => {
                 state.term += 1;
-                let (term, address) = (state.term, stored::seal(StoredKind::Leader, job, address.as_bytes()));
+                let term = state.term;
+                let address = stored::seal(StoredKind::Leader, job, address.as_bytes());
                 state.leader = Some(Leader { term, address, ends: now + *leader_lease });
                 term
             }
@@ -178,7 +180,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn a_leader_that_stopped_leads_on_if_nobody_took_its_place() {
+    fn a_leader_that_stopped_leads_on_in_its_term_if_no_other_led() {
         let place = InProcessLocation::new();
         let mut alone = place.stand(Candidate::new("clicks", "a:1"));
         let now = Instant::now();

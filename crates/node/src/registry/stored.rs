@@ -1,5 +1,5 @@
-//! What is written to a registry says whose it is: nothing is taken for a job's own because it lies
-//! where that job looks.
+//! The label on everything that is written to a registry: it names the job, so that a job never
+//! mistakes another job's data for its own.
 //!
 //! | bytes | what |
 //! | --- | --- |
@@ -15,7 +15,7 @@ use crate::registry::RegistryError;
 const MAGIC: &[u8; 8] = b"slackmem";
 const FORMAT: u16 = 1;
 
-/// What a body is.
+/// The contents of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum StoredKind {
@@ -23,7 +23,7 @@ pub(crate) enum StoredKind {
     Leader = 1,
     /// A memory.
     Memory = 2,
-    /// Where the chunks of a memory are that is too large for one value.
+    /// The manifest of the chunks of a memory that is too large for one value.
     Chunks = 3,
 }
 
@@ -41,24 +41,28 @@ pub(crate) fn seal(kind: StoredKind, job: &str, body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The kind and the body, if the label is that of `job`. `place` is for messages.
+/// Returns the kind and the body, if the label names `job`. Messages call the source `place`.
 pub(crate) fn open<'a>(bytes: &'a [u8], job: &str, place: &str) -> Result<(StoredKind, &'a [u8]), RegistryError> {
     let damaged = |reason: &str| RegistryError::Damaged { place: place.to_owned(), reason: reason.to_owned() };
-    let rest = bytes.strip_prefix(MAGIC).ok_or_else(|| damaged("it does not begin as that does"))?;
+    let rest = bytes.strip_prefix(MAGIC).ok_or_else(|| damaged("it does not begin with Slackwater's label"))?;
     let (format, rest) = rest.split_first_chunk().ok_or_else(|| damaged("it is cut short"))?;
     let found = u16::from_le_bytes(*format);
     if found != FORMAT {
         return Err(RegistryError::OtherVersion { place: place.to_owned(), found, expected: FORMAT });
     }
     let (&kind, rest) = rest.split_first().ok_or_else(|| damaged("it is cut short"))?;
-    let kind = KINDS.into_iter().find(|known| *known as u8 == kind).ok_or_else(|| damaged("it is of no known kind"))?;
+    let kind =
+        KINDS.into_iter().find(|known| *known as u8 == kind).ok_or_else(|| damaged("it is of an unknown kind"))?;
     let (length, rest) = rest.split_first_chunk().ok_or_else(|| damaged("it is cut short"))?;
     let (found, body) =
         rest.split_at_checked(u32::from_le_bytes(*length) as usize).ok_or_else(|| damaged("it is cut short"))?;
     let found = std::str::from_utf8(found).map_err(|_| damaged("its job has no readable name"))?;
     if found != job {
-        let (found, expected) = (found.to_owned(), job.to_owned());
-        return Err(RegistryError::OtherJob { place: place.to_owned(), found, expected });
+        return Err(RegistryError::OtherJob {
+            place: place.to_owned(),
+            found: found.to_owned(),
+            expected: job.to_owned(),
+        });
     }
     Ok((kind, body))
 }
@@ -78,7 +82,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_was_sealed_is_opened_by_the_same_job_alone() {
+    fn stored_data_is_opened_by_its_own_job_only() {
         let bytes = seal(StoredKind::Memory, "clicks", b"plan");
         assert_eq!(open(&bytes, "clicks", "here"), Ok((StoredKind::Memory, &b"plan"[..])));
         let error = open(&bytes, "ratings", "etcd path /jobs").expect_err("another's").to_string();
@@ -87,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn another_format_is_named_before_anything_else_is_believed() {
+    fn another_format_is_refused_before_the_job_is_compared() {
         let mut bytes = seal(StoredKind::Memory, "clicks", b"plan");
         bytes[8] = 9;
         let error = open(&bytes, "ratings", "here").expect_err("another format");
@@ -95,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_label_that_is_cut_short_is_damage() {
+    fn a_truncated_label_is_damage() {
         let bytes = seal(StoredKind::Memory, "clicks", b"");
         for length in 0..bytes.len() {
             let error = open(&bytes[..length], "clicks", "here").expect_err("cut short");

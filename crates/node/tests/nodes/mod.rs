@@ -11,7 +11,7 @@ use std::thread::{JoinHandle, spawn};
 use std::time::Duration;
 use wire::NodeRole;
 
-/// Tells done from hung.
+/// A test that waits longer for one event hangs.
 const LIMIT: Duration = Duration::from_secs(30);
 
 pub fn start_coordinator(
@@ -31,7 +31,7 @@ pub fn start_server(
     spawn(move || run_server(transport, waiter, settings, recorder))
 }
 
-/// Joins as a worker, on this thread, and drives it.
+/// Joins as a worker on this thread, and returns its driver.
 pub fn start_driver(
     (mut transport, mut waiter): (impl Transport + 'static, impl Waiter + 'static),
     address: &str,

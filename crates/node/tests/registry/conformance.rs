@@ -1,5 +1,5 @@
-//! What every registry promises, as one suite: each rule is a function over a [`Fixture`], and each
-//! registry runs all.
+//! The conformance suite of registries: each rule is a function over a [`Fixture`], and each
+//! registry runs them all.
 
 use crate::etcd::Etcd;
 use node::registry::{
@@ -8,14 +8,14 @@ use node::registry::{
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-/// Of candidates that should not lose it.
+/// The leader lease of candidates that must not lose it.
 const LONG: Duration = Duration::from_secs(20);
-/// Of candidates that should. Long enough to be kept by a machine that is busy.
+/// The leader lease of candidates that must lose it. Long enough to be renewed on a busy machine.
 const SHORT: Duration = Duration::from_secs(3);
 
 /// A registry under test.
 trait Fixture: Sized {
-    /// A place of its own, or none where it cannot be had.
+    /// A registry of its own, or none if it is not available.
     fn new() -> Option<Self>;
     fn stand(&self, candidate: Candidate) -> Box<dyn CoordinatorRegistry>;
     fn now(&self) -> Instant;
@@ -34,7 +34,7 @@ trait Fixture: Sized {
     }
 }
 
-/// Between threads, with a clock that the test moves.
+/// The registry between threads, with a clock that the test moves.
 struct Threads(InProcessLocation, Cell<Instant>);
 
 impl Fixture for Threads {
@@ -80,7 +80,7 @@ fn not_leading(leader: Option<&str>) -> RegistryError {
     RegistryError::NotLeading { leader: leader.map(str::to_owned) }
 }
 
-fn the_first_leads_and_the_others_follow<F: Fixture>(fixture: &F) {
+fn the_first_candidate_leads_and_others_follow<F: Fixture>(fixture: &F) {
     let [mut a, mut b, mut c] = ["a:1", "b:1", "c:1"].map(|address| fixture.candidate(address, LONG));
     assert_eq!(c.leader(fixture.now()), Ok(None));
     let (_, until) = fixture.lead(&mut *a);
@@ -92,7 +92,7 @@ fn the_first_leads_and_the_others_follow<F: Fixture>(fixture: &F) {
     assert_eq!(a.leader(fixture.now()), Ok(Some("a:1".to_owned())));
 }
 
-fn of_many_that_campaign_at_once_one_leads<F: Fixture>(fixture: &F) {
+fn concurrent_campaigns_elect_one_leader<F: Fixture>(fixture: &F) {
     let now = fixture.now();
     let stand = |number: u32| fixture.candidate(&format!("host:{number}"), LONG);
     let candidates: Vec<_> = (0..6).map(stand).collect();
@@ -106,7 +106,7 @@ fn of_many_that_campaign_at_once_one_leads<F: Fixture>(fixture: &F) {
     others.for_each(|standing| assert_eq!(*standing, following(&leader)));
 }
 
-fn a_memory_is_what_was_saved_last<F: Fixture>(fixture: &F) {
+fn load_returns_the_last_saved_memory<F: Fixture>(fixture: &F) {
     let [mut a, mut b] = ["a:1", "b:1"].map(|address| fixture.candidate(address, LONG));
     assert_eq!(a.load(), Ok(None));
     fixture.lead(&mut *a);
@@ -118,7 +118,7 @@ fn a_memory_is_what_was_saved_last<F: Fixture>(fixture: &F) {
     }
 }
 
-fn a_memory_of_any_length_is_kept_whole<F: Fixture>(fixture: &F) {
+fn memories_of_any_length_are_saved_whole<F: Fixture>(fixture: &F) {
     let [mut a, mut b] = ["a:1", "b:1"].map(|address| fixture.candidate(address, LONG));
     fixture.lead(&mut *a);
     let mebibyte = 1 << 20;
@@ -136,7 +136,7 @@ fn a_memory_of_any_length_is_kept_whole<F: Fixture>(fixture: &F) {
     assert_eq!(a.save(fixture.now(), &vec![0; bytes]), Err(too_large));
 }
 
-fn nobody_but_the_leader_changes_anything<F: Fixture>(fixture: &F) {
+fn only_the_leader_changes_anything<F: Fixture>(fixture: &F) {
     let [mut a, mut b] = ["a:1", "b:1"].map(|address| fixture.candidate(address, LONG));
     assert_eq!(b.save(fixture.now(), b"mine"), Err(not_leading(None)));
     fixture.lead(&mut *a);
@@ -152,7 +152,7 @@ fn nobody_but_the_leader_changes_anything<F: Fixture>(fixture: &F) {
     a.save(fixture.now(), b"plan 2").expect("it leads as before");
 }
 
-fn another_leads_when_the_leader_stops_keeping<F: Fixture>(fixture: &F) {
+fn another_candidate_leads_when_the_leader_stops_renewing<F: Fixture>(fixture: &F) {
     let [mut a, mut b] = ["a:1", "b:1"].map(|address| fixture.candidate(address, SHORT));
     let (first, until) = fixture.lead(&mut *a);
     a.save(fixture.now(), b"plan 1").expect("a leader saves");
@@ -162,15 +162,15 @@ fn another_leads_when_the_leader_stops_keeping<F: Fixture>(fixture: &F) {
             CampaignOutcome::Leading { term, .. } => break term,
             standing => assert_eq!(standing, following("a:1")),
         }
-        assert!(begin.elapsed() < crate::LIMIT, "nobody else is let in");
+        assert!(begin.elapsed() < crate::LIMIT, "no other candidate is elected");
         fixture.pass(Duration::from_millis(50));
     };
-    // Not before the old one had to stop, by its own clock.
+    // The new leader was elected after the old one had to stop by its own clock.
     assert!(fixture.now() > until);
     assert!(second > first, "{second} {first}");
     assert_eq!(b.load(), Ok(Some(b"plan 1".to_vec())));
     b.save(fixture.now(), b"plan 2").expect("the new leader saves");
-    // Whatever time the old one thinks it is.
+    // The registry refuses the old leader for any time on the old leader's clock.
     for now in [fixture.now(), until - Duration::from_millis(1)] {
         assert!(matches!(a.save(now, b"plan 1 again"), Err(RegistryError::NotLeading { .. })));
         assert!(matches!(a.renew(now), Err(RegistryError::NotLeading { .. })));
@@ -179,7 +179,7 @@ fn another_leads_when_the_leader_stops_keeping<F: Fixture>(fixture: &F) {
     assert_eq!(a.campaign(fixture.now()), Ok(following("b:1")));
 }
 
-fn a_lease_that_is_kept_does_not_end<F: Fixture>(fixture: &F) {
+fn a_renewed_lease_does_not_end<F: Fixture>(fixture: &F) {
     let [mut a, mut b] = ["a:1", "b:1"].map(|address| fixture.candidate(address, SHORT));
     let (term, mut until) = fixture.lead(&mut *a);
     let end = fixture.now() + SHORT * 2;
@@ -195,7 +195,7 @@ fn a_lease_that_is_kept_does_not_end<F: Fixture>(fixture: &F) {
     assert!(same == term && later >= until, "a leader that campaigns leads on");
 }
 
-fn resigning_lets_another_in_at_once<F: Fixture>(fixture: &F) {
+fn resigning_lets_another_candidate_lead_at_once<F: Fixture>(fixture: &F) {
     let [mut a, mut b] = ["a:1", "b:1"].map(|address| fixture.candidate(address, LONG));
     let (first, _) = fixture.lead(&mut *a);
     a.save(fixture.now(), b"plan 1").expect("a leader saves");
@@ -212,7 +212,7 @@ fn resigning_lets_another_in_at_once<F: Fixture>(fixture: &F) {
     assert!(third > second);
 }
 
-fn another_jobs_things_are_neither_read_nor_replaced<F: Fixture>(fixture: &F) {
+fn another_jobs_data_is_neither_read_nor_replaced<F: Fixture>(fixture: &F) {
     let mut clicks = fixture.candidate("a:1", LONG);
     let mut ratings = fixture.stand(Candidate { leader_lease: LONG, ..Candidate::new("ratings", "b:1") });
     fixture.lead(&mut *clicks);
@@ -246,15 +246,15 @@ macro_rules! conform {
     };
     ($($registry:ident: $fixture:ident),*) => {$(
         conform!($registry, $fixture:
-            the_first_leads_and_the_others_follow,
-            of_many_that_campaign_at_once_one_leads,
-            a_memory_is_what_was_saved_last,
-            a_memory_of_any_length_is_kept_whole,
-            nobody_but_the_leader_changes_anything,
-            another_leads_when_the_leader_stops_keeping,
-            a_lease_that_is_kept_does_not_end,
-            resigning_lets_another_in_at_once,
-            another_jobs_things_are_neither_read_nor_replaced,
+            the_first_candidate_leads_and_others_follow,
+            concurrent_campaigns_elect_one_leader,
+            load_returns_the_last_saved_memory,
+            memories_of_any_length_are_saved_whole,
+            only_the_leader_changes_anything,
+            another_candidate_leads_when_the_leader_stops_renewing,
+            a_renewed_lease_does_not_end,
+            resigning_lets_another_candidate_lead_at_once,
+            another_jobs_data_is_neither_read_nor_replaced,
         );
     )*};
 }

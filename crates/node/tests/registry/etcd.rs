@@ -1,11 +1,10 @@
-//! A real etcd, for tests: found, or fetched from Debian; started, stopped and killed; and never
-//! left behind.
+//! Runs a real etcd for tests: starts, stops and kills it, and removes its data at the end.
 //!
-//! It is the `etcd` on the PATH or, where there is none, Debian's package `etcd-server`, which is
-//! fetched once and unpacked in the build folder: nothing is installed. Where it cannot be had,
-//! tests that need it say so on stderr, loudly, and pass.
+//! The program is the `etcd` on the PATH. Without one, the tests download Debian's package
+//! `etcd-server` once and unpack it in the build folder; they install nothing. If that fails, too,
+//! tests that need etcd print a large notice on stderr, and pass.
 
-#![allow(dead_code, reason = "not every test needs all of it")]
+#![allow(dead_code, reason = "each test uses a part of it")]
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{Read, Write};
@@ -16,15 +15,14 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// Tells done from hung.
+/// Longest wait for etcd to answer.
 const LIMIT: Duration = Duration::from_secs(60);
-/// For fetching a package of 8 MB.
+/// Longest wait for the download of a package of 8 MB.
 const FETCH_LIMIT: Duration = Duration::from_secs(180);
-/// A port that was free a moment ago may be taken.
+/// Attempts to start etcd: a port that was free a moment ago may be taken.
 const ATTEMPTS: usize = 5;
 
-/// One member, of a cluster of its own or with others. It ends, and its data with it, when this is
-/// dropped.
+/// One member of an etcd cluster. Dropping it ends its process and removes its data.
 pub struct Etcd {
     child: Child,
     member: Member,
@@ -37,23 +35,23 @@ struct Member {
     name: String,
     client: u16,
     peer: u16,
-    /// All members of its cluster.
+    /// Names and addresses of all members of its cluster.
     cluster: String,
     flags: Vec<String>,
 }
 
 impl Etcd {
-    /// A new one on free ports of the loopback, or none where there is no etcd to be had.
+    /// Starts a cluster of one member on free loopback ports. None if no etcd is available.
     pub fn start() -> Option<Self> {
         Self::start_with(&[])
     }
 
-    /// The same, with more flags.
+    /// As [`start`](Self::start), with more flags.
     pub fn start_with(flags: &[&str]) -> Option<Self> {
         Self::start_cluster(1, flags)?.pop()
     }
 
-    /// Several that are one cluster.
+    /// Starts a cluster of `count` members.
     pub fn start_cluster(count: usize, flags: &[&str]) -> Option<Vec<Self>> {
         program()?;
         for _ in 0..ATTEMPTS {
@@ -67,12 +65,12 @@ impl Etcd {
         panic!("etcd was started {ATTEMPTS} times, and did not answer");
     }
 
-    /// Where it listens for clients.
+    /// The address at which it listens for clients.
     pub fn endpoint(&self) -> String {
         format!("127.0.0.1:{}", self.member.client)
     }
 
-    /// It does nothing, and closes nothing, until [`go_on`](Self::go_on).
+    /// Stops its process, with open connections, until [`go_on`](Self::go_on).
     pub fn stop(&self) {
         self.signal(Signal::STOP);
     }
@@ -81,13 +79,13 @@ impl Etcd {
         self.signal(Signal::CONT);
     }
 
-    /// Ends it at once, as a power cut would.
+    /// Kills its process.
     pub fn kill(&mut self) {
         self.child.kill().ok();
         self.child.wait().ok();
     }
 
-    /// Starts it again, with the data that it had.
+    /// Starts it again with its former data.
     pub fn restart(&mut self) {
         self.kill();
         for _ in 0..ATTEMPTS {
@@ -100,7 +98,7 @@ impl Etcd {
         panic!("etcd did not come back on {}", self.endpoint());
     }
 
-    /// What it answers to a request, without a client of ours.
+    /// Sends it a request without Slackwater's client, and returns the answer.
     pub fn post(&self, path: &str, body: &str) -> String {
         post(self.member.client, path, body).expect("etcd answers")
     }
@@ -109,11 +107,11 @@ impl Etcd {
         kill_process(Pid::from_child(&self.child), signal).expect("etcd is running");
     }
 
-    /// Waits until it does, or has ended.
+    /// Waits until it answers. Returns false if its process has ended or the limit is over.
     fn answers(&mut self) -> bool {
         let begin = Instant::now();
         while begin.elapsed() < LIMIT && matches!(self.child.try_wait(), Ok(None)) {
-            // A key that is read from the whole cluster: so it has chosen its leader.
+            // Reading a key needs the whole cluster, so an answer shows that it has a leader.
             if post(self.member.client, "/v3/kv/range", r#"{"key":"AA=="}"#)
                 .is_ok_and(|said| said.contains("cluster_id"))
             {
@@ -155,14 +153,15 @@ impl Member {
 
     fn spawn(&self) -> Child {
         let Self { folder, name, client, peer, cluster, flags } = self;
-        let (client, peer) = (format!("http://127.0.0.1:{client}"), format!("http://127.0.0.1:{peer}"));
+        let client = format!("http://127.0.0.1:{client}");
+        let peer = format!("http://127.0.0.1:{peer}");
         Command::new(program().expect("it was there"))
             .arg("--data-dir")
             .arg(folder)
             .args(["--name", name, "--initial-cluster", cluster])
             .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
             .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
-            // They choose a leader in less than a second.
+            // With these times a cluster elects a leader in less than a second.
             .args(["--heartbeat-interval", "50", "--election-timeout", "500"])
             .args(flags)
             .stdin(Stdio::null())
@@ -186,13 +185,13 @@ fn post(port: u16, path: &str, body: &str) -> std::io::Result<String> {
     Ok(said)
 }
 
-/// The program, looked for once.
+/// The etcd program. Looked for once.
 fn program() -> Option<&'static Path> {
     static PROGRAM: OnceLock<Option<PathBuf>> = OnceLock::new();
     let found = PROGRAM.get_or_init(|| match on_path().map_or_else(fetched, Ok) {
         Ok(program) => Some(program),
         Err(reason) => {
-            // Not by a macro: what those print is hidden while a test passes.
+            // Not by `eprintln!`: the test harness hides its output while a test passes.
             let rule = "=".repeat(100);
             let notice = format!("\n{rule}\nNO ETCD: TESTS THAT NEED IT ARE SKIPPED. {reason}\n{rule}\n");
             std::io::stderr().write_all(notice.as_bytes()).ok();
@@ -207,14 +206,14 @@ fn on_path() -> Option<PathBuf> {
     std::env::split_paths(&path).map(|folder| folder.join("etcd")).find(|file| file.is_file())
 }
 
-/// Debian's, unpacked where builds are kept.
+/// Debian's etcd, unpacked in the build folder.
 fn fetched() -> Result<PathBuf, String> {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("etcd-server");
     let program = folder.join("usr/bin/etcd");
     if program.is_file() {
         return Ok(program);
     }
-    // Made aside and then renamed: another process may be at it, too.
+    // Unpacked aside and then renamed: another process may do the same.
     let aside = folder.with_extension(std::process::id().to_string());
     std::fs::create_dir_all(&aside).map_err(|error| format!("{}: {error}", aside.display()))?;
     let unpacked = download(&aside).and_then(|package| run("dpkg-deb", &["-x", &package, "."], &aside));
@@ -230,7 +229,7 @@ fn fetched() -> Result<PathBuf, String> {
 fn download(folder: &Path) -> Result<String, String> {
     let download = ["download", "etcd-server"];
     if run("apt-get", &download, folder).is_err() {
-        // A fresh machine has no lists of packages; only root may fetch them.
+        // A fresh machine has no package lists; only root may fetch them.
         run("apt-get", &["update"], folder)?;
         run("apt-get", &download, folder)?;
     }
@@ -239,7 +238,7 @@ fn download(folder: &Path) -> Result<String, String> {
     package.map(|entry| entry.path().display().to_string()).ok_or_else(|| "apt-get left no package".to_owned())
 }
 
-/// Runs a command to its end, or for as long as it may take.
+/// Runs a command to its end, for at most [`FETCH_LIMIT`].
 fn run(program: &str, arguments: &[&str], folder: &Path) -> Result<(), String> {
     let line = format!("{program} {}", arguments.join(" "));
     let mut command = Command::new(program);

@@ -1,5 +1,5 @@
-//! What a coordinator finds when etcd stops, dies, comes back, is full, or holds what it should
-//! not.
+//! Faults of etcd: it stops, dies, comes back, is full, executes requests late, or holds foreign
+//! data.
 
 use crate::etcd::Etcd;
 use crate::proxy::Proxy;
@@ -9,9 +9,9 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use node::registry::{CampaignOutcome, CoordinatorRegistry, RegistryError};
 use std::time::{Duration, Instant};
 
-/// Of candidates that should not lose it.
+/// The leader lease of candidates that must not lose it.
 const LONG: Duration = Duration::from_secs(12);
-/// Of candidates that should.
+/// The leader lease of candidates that must lose it.
 const SHORT: Duration = Duration::from_secs(3);
 
 const LEADER: &str = "/tests/clicks/leader";
@@ -30,7 +30,8 @@ fn delete(etcd: &Etcd, key: &str) {
 
 /// The keys of the chunks that etcd holds.
 fn chunks(etcd: &Etcd) -> Vec<String> {
-    let (from, to) = (BASE64.encode(format!("{MEMORY}/")), BASE64.encode(format!("{MEMORY}0")));
+    let from = BASE64.encode(format!("{MEMORY}/"));
+    let to = BASE64.encode(format!("{MEMORY}0"));
     let request = format!(r#"{{"key":"{from}","range_end":"{to}","keys_only":true}}"#);
     let said = etcd.post("/v3/kv/range", &request);
     let keys = said.split(r#""key":""#).skip(1).map(|rest| rest.split('"').next().expect("a key"));
@@ -38,7 +39,7 @@ fn chunks(etcd: &Etcd) -> Vec<String> {
 }
 
 #[test]
-fn a_leader_leads_on_after_etcd_stood_still_for_less_than_its_lease() {
+fn a_leader_leads_on_after_etcd_stopped_for_less_than_its_lease() {
     let Some(etcd) = Etcd::start() else { return };
     let mut a = stand(&[&etcd.endpoint()], "a:1", LONG / 2);
     let mut b = stand(&[&etcd.endpoint()], "b:1", LONG / 2);
@@ -56,7 +57,7 @@ fn a_leader_leads_on_after_etcd_stood_still_for_less_than_its_lease() {
 }
 
 #[test]
-fn a_leader_stops_by_itself_while_etcd_stands_still_and_one_leads_afterwards() {
+fn a_leader_stops_in_time_while_etcd_is_stopped_and_another_leads_afterwards() {
     let Some(etcd) = Etcd::start() else { return };
     let [mut a, mut b] = ["a:1", "b:1"].map(|address| stand(&[&etcd.endpoint()], address, SHORT));
     let (first, until) = lead(&mut a);
@@ -72,7 +73,7 @@ fn a_leader_stops_by_itself_while_etcd_stands_still_and_one_leads_afterwards() {
     assert!(Instant::now() >= until);
     assert_eq!(a.save(Instant::now(), b"plan 2"), Err(RegistryError::NotLeading { leader: None }));
     assert!(matches!(b.campaign(Instant::now()), Err(RegistryError::Unreachable { .. })));
-    // etcd's own clock goes on: to it the lease has ended.
+    // etcd's clock has gone on: for etcd the lease has ended.
     std::thread::sleep(SHORT);
     etcd.go_on();
     let (second, _) = lead_at_last(&mut b);
@@ -82,7 +83,7 @@ fn a_leader_stops_by_itself_while_etcd_stands_still_and_one_leads_afterwards() {
 }
 
 #[test]
-fn an_etcd_that_was_killed_comes_back_with_the_leader_and_the_memory() {
+fn a_restarted_etcd_still_has_the_leader_and_the_memory() {
     let Some(mut etcd) = Etcd::start() else { return };
     let [mut a, mut b] = ["a:1", "b:1"].map(|address| stand(&[&etcd.endpoint()], address, LONG));
     let memory = vec![7; 3_000_000];
@@ -105,14 +106,14 @@ fn an_etcd_that_was_killed_comes_back_with_the_leader_and_the_memory() {
 }
 
 #[test]
-fn a_cluster_that_loses_a_member_goes_on_and_one_without_a_majority_waits() {
+fn the_registry_survives_the_loss_of_one_of_three_members_and_waits_without_a_majority() {
     let Some(mut members) = Etcd::start_cluster(3, &[]) else { return };
     let endpoints: Vec<String> = members.iter().map(Etcd::endpoint).collect();
     let endpoints: Vec<&str> = endpoints.iter().map(String::as_str).collect();
     let [mut a, mut b] = ["a:1", "b:1"].map(|address| stand(&endpoints, address, LONG));
     let (term, _) = lead(&mut a);
     a.save(Instant::now(), b"plan 1").expect("a leader saves");
-    // The one that was asked, and perhaps the one that led the others.
+    // Kills the member that was asked. It may be the one that leads the others.
     members[0].kill();
     insist(|| a.save(Instant::now(), b"plan 2")).expect("two of three are there");
     insist(|| a.renew(Instant::now())).expect("two of three are there");
@@ -123,7 +124,7 @@ fn a_cluster_that_loses_a_member_goes_on_and_one_without_a_majority_waits() {
     assert!(endpoints.iter().all(|endpoint| said.contains(endpoint)), "{said}");
     assert!(matches!(a.save(Instant::now(), b"plan 3"), Err(RegistryError::Unreachable { .. })));
     members[1].restart();
-    // Either the one that was given up has been done, or none.
+    // etcd may have executed the save that was given up, or not.
     let memory = insist(|| b.load()).expect("two of three are there").expect("a memory");
     assert!(memory == b"plan 2" || memory == b"plan 3", "{memory:?}");
     let (same, _) = lead_at_last(&mut a);
@@ -135,10 +136,10 @@ fn a_cluster_that_loses_a_member_goes_on_and_one_without_a_majority_waits() {
 #[test]
 fn a_save_that_etcd_comes_to_late_does_not_replace_a_later_one() {
     let Some(etcd) = Etcd::start() else { return };
-    // The first, one that replaces another, and one that replaces an earlier leader's.
+    // The first save, one that replaces another, and one that replaces an earlier leader's.
     for turns in [0, 1, 0] {
         let proxy = Proxy::new(etcd.endpoint());
-        // What the proxy keeps is asked of etcd itself when the proxy does not answer.
+        // When the proxy keeps a request and does not answer, the registry asks etcd itself.
         let mut a = stand(&[&proxy.endpoint(), &etcd.endpoint()], "a:1", LONG / 2);
         lead(&mut a);
         (0..turns).for_each(|_| a.save(Instant::now(), b"plan 0").expect("a leader saves"));
@@ -174,7 +175,7 @@ fn a_save_that_etcd_comes_to_when_another_leads_is_not_done() {
 }
 
 #[test]
-fn a_chunk_that_etcd_comes_to_late_is_in_nobodys_way() {
+fn a_chunk_that_etcd_comes_to_late_does_no_harm() {
     let Some(etcd) = Etcd::start() else { return };
     let proxy = Proxy::new(etcd.endpoint());
     let mut a = stand(&[&proxy.endpoint(), &etcd.endpoint()], "a:1", LONG / 2);
@@ -191,7 +192,7 @@ fn a_chunk_that_etcd_comes_to_late_is_in_nobodys_way() {
 }
 
 #[test]
-fn a_campaign_whose_answer_was_lost_is_known_for_ones_own() {
+fn a_campaign_recognizes_its_own_key_after_a_lost_answer() {
     let Some(etcd) = Etcd::start() else { return };
     let proxy = Proxy::new(etcd.endpoint());
     let mut a = stand(&[&proxy.endpoint()], "a:1", LONG);
@@ -204,7 +205,7 @@ fn a_campaign_whose_answer_was_lost_is_known_for_ones_own() {
 }
 
 #[test]
-fn what_one_endpoint_did_without_saying_so_is_found_done_at_the_next() {
+fn the_next_endpoint_finds_what_one_did_without_an_answer() {
     let Some(etcd) = Etcd::start() else { return };
     let proxy = Proxy::new(etcd.endpoint());
     proxy.swallow_answers();
@@ -222,7 +223,7 @@ fn what_one_endpoint_did_without_saying_so_is_found_done_at_the_next() {
 }
 
 #[test]
-fn a_leader_whose_key_was_removed_by_hand_notices() {
+fn a_leader_notices_that_its_key_was_removed_by_hand() {
     let Some(etcd) = Etcd::start() else { return };
     let [mut a, mut b] = ["a:1", "b:1"].map(|address| stand(&[&etcd.endpoint()], address, LONG));
     lead(&mut a);
@@ -235,14 +236,14 @@ fn a_leader_whose_key_was_removed_by_hand_notices() {
 }
 
 #[test]
-fn chunks_of_no_use_are_removed_whoever_left_them() {
+fn unused_chunks_of_any_leader_are_removed() {
     let Some(etcd) = Etcd::start() else { return };
     let [mut a, mut b] = ["a:1", "b:1"].map(|address| stand(&[&etcd.endpoint()], address, LONG));
     lead(&mut a);
     a.save(Instant::now(), &[1; 3_000_000]).expect("a leader saves");
     let first = chunks(&etcd);
     assert_eq!(first.len(), 3);
-    // A leader died before all of its chunks were there.
+    // Chunks of leaders that died before they had written all of them.
     put(&etcd, &format!("{MEMORY}/00000000000000000001-0000000000/00000"), b"litter");
     put(&etcd, &format!("{MEMORY}/99999999999999999999-0000000000/00000"), b"litter");
     a.save(Instant::now(), &[2; 2_000_000]).expect("a leader saves");
@@ -255,16 +256,16 @@ fn chunks_of_no_use_are_removed_whoever_left_them() {
 }
 
 #[test]
-fn what_lies_where_the_memory_should_is_named() {
+fn foreign_or_damaged_data_at_the_memorys_key_is_refused() {
     let Some(etcd) = Etcd::start() else { return };
     let mut a = stand(&[&etcd.endpoint()], "a:1", LONG);
-    put(&etcd, MEMORY, b"somebody's notes");
+    put(&etcd, MEMORY, b"foreign notes");
     let said = a.load().expect_err("no memory").to_string();
     assert!(said.starts_with("etcd path /tests/clicks does not hold what Slackwater wrote"), "{said}");
     put(&etcd, MEMORY, b"slackmem\x09\x00\x02\x06\x00\x00\x00clicksplan");
     let said = a.load().expect_err("a later format").to_string();
     assert!(said.contains("format 9, and this Slackwater knows format 1"), "{said}");
-    put(&etcd, LEADER, b"somebody");
+    put(&etcd, LEADER, b"foreign notes");
     assert!(matches!(a.campaign(Instant::now()), Err(RegistryError::Damaged { .. })));
     delete(&etcd, LEADER);
     delete(&etcd, MEMORY);
@@ -276,7 +277,7 @@ fn what_lies_where_the_memory_should_is_named() {
 }
 
 #[test]
-fn a_full_etcd_says_so_and_what_to_do() {
+fn a_full_etcd_is_reported_with_what_to_do() {
     let Some(etcd) = Etcd::start_with(&["--quota-backend-bytes", "4194304"]) else { return };
     let mut a = stand(&[&etcd.endpoint()], "a:1", LONG);
     lead(&mut a);

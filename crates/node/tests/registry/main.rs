@@ -1,4 +1,4 @@
-//! The registries: what both promise, and what etcd's does when something is wrong with etcd.
+//! Tests of the registries: the conformance suite for both, and faults of etcd.
 
 mod conformance;
 mod etcd;
@@ -9,16 +9,16 @@ mod strangers;
 use node::registry::{CampaignOutcome, Candidate, CoordinatorRegistry, EtcdLocation, EtcdRegistry, RegistryError};
 use std::time::{Duration, Instant};
 
-/// Tells done from hung: what is awaited here usually takes a tenth of it.
+/// A test that waits longer for one event hangs. Events usually take less than a tenth of it.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A candidate of the job `clicks` at these endpoints.
+/// A candidate for the job `clicks`, with these endpoints of etcd.
 fn stand(endpoints: &[&str], address: &str, lease: Duration) -> EtcdRegistry {
     let location: EtcdLocation = format!("etcd://{}/tests/clicks", endpoints.join(",")).parse().expect("a location");
     location.stand(Candidate { leader_lease: lease, ..Candidate::new("clicks", address) })
 }
 
-/// The term of a candidate that leads, and until when it may.
+/// Makes a candidate lead. Returns its term, and when it must stop.
 fn lead(registry: &mut impl CoordinatorRegistry) -> (u64, Instant) {
     match registry.campaign(Instant::now()).expect("a campaign") {
         CampaignOutcome::Leading { term, until } => (term, until),
@@ -26,7 +26,7 @@ fn lead(registry: &mut impl CoordinatorRegistry) -> (u64, Instant) {
     }
 }
 
-/// Tries until it is done, or fails for another reason than that etcd does not answer.
+/// Repeats `attempt` while etcd does not answer.
 fn insist<T>(mut attempt: impl FnMut() -> Result<T, RegistryError>) -> Result<T, RegistryError> {
     let begin = Instant::now();
     loop {
@@ -38,7 +38,7 @@ fn insist<T>(mut attempt: impl FnMut() -> Result<T, RegistryError>) -> Result<T,
     }
 }
 
-/// Waits until this candidate leads.
+/// Campaigns until this candidate leads. Returns its term, and when it must stop.
 fn lead_at_last(registry: &mut impl CoordinatorRegistry) -> (u64, Instant) {
     let begin = Instant::now();
     loop {

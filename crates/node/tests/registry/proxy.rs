@@ -1,5 +1,5 @@
-//! Servers that stand where etcd should: one that passes requests on, now or later, and any that a
-//! test makes up.
+//! Fake servers in place of etcd: a proxy that passes requests on, at once or later, and servers
+//! that a test defines.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Does the same with everybody who calls, each in a thread of its own, until it is dropped.
+/// A TCP server that runs a function for each connection, on a thread of its own, until dropped.
 pub struct Stand {
     address: SocketAddr,
     over: Arc<AtomicBool>,
@@ -16,7 +16,8 @@ pub struct Stand {
 }
 
 impl Stand {
-    /// `serve` must return soon after `over`, or when the caller hangs up.
+    /// Starts the server. `serve` must return soon after `over` is set, or when the caller hangs
+    /// up.
     pub fn new(serve: impl Fn(TcpStream, &AtomicBool) + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("bound");
@@ -29,7 +30,8 @@ impl Stand {
                 if is_over.load(Ordering::SeqCst) {
                     break;
                 }
-                let (serve, over) = (serve.clone(), is_over.clone());
+                let serve = serve.clone();
+                let over = is_over.clone();
                 stream.set_read_timeout(Some(Duration::from_millis(50))).expect("a limit");
                 callers.push(std::thread::spawn(move || serve(stream, &over)));
             }
@@ -52,7 +54,7 @@ impl Drop for Stand {
     }
 }
 
-/// Reads until `is_enough`, the caller hangs up or it is over.
+/// Reads until `is_enough` returns true, the caller hangs up or `over` is set.
 pub fn read_until(stream: &mut TcpStream, over: &AtomicBool, is_enough: impl Fn(&[u8]) -> bool) -> Vec<u8> {
     let mut heard = Vec::new();
     let mut piece = [0; 65536];
@@ -75,8 +77,8 @@ pub fn is_request(bytes: &[u8]) -> bool {
     length.is_some_and(|length: usize| bytes.len() >= end + 4 + length)
 }
 
-/// Passes requests on to etcd, except that it can keep transactions to itself for a while, or what
-/// etcd says to them.
+/// A proxy that passes requests on to etcd. It can hold transactions back for a while, or drop
+/// etcd's answers to them.
 pub struct Proxy {
     stand: Stand,
     state: Arc<State>,
@@ -103,7 +105,7 @@ impl Proxy {
             let is_transaction = request.starts_with(b"POST /v3/kv/txn");
             if is_transaction && of_stand.keeps.load(Ordering::SeqCst) {
                 of_stand.kept.lock().expect("no panic").push(request);
-                // The caller waits, and gives up.
+                // Wait until the caller gives up.
                 read_until(&mut stream, over, |_| false);
             } else if is_request(&request) {
                 let answer = of_stand.pass_on(&request);
@@ -120,17 +122,17 @@ impl Proxy {
         self.stand.endpoint()
     }
 
-    /// From now on transactions are neither passed on nor answered.
+    /// From now on, holds transactions back and does not answer them.
     pub fn keep_transactions(&self) {
         self.state.keeps.store(true, Ordering::SeqCst);
     }
 
-    /// From now on transactions are passed on and done, and not answered.
+    /// From now on, passes transactions on and drops the answers.
     pub fn swallow_answers(&self) {
         self.state.swallows.store(true, Ordering::SeqCst);
     }
 
-    /// Passes on what was kept, in order, and returns what etcd says to each.
+    /// Passes on the transactions that were held back, in order, and returns etcd's answers.
     pub fn release(&self) -> Vec<String> {
         self.state.keeps.store(false, Ordering::SeqCst);
         let kept = std::mem::take(&mut *self.state.kept.lock().expect("no panic"));
@@ -144,7 +146,7 @@ impl State {
         stream.set_read_timeout(Some(Duration::from_millis(50))).expect("a limit");
         stream.write_all(request).expect("etcd listens");
         let never = AtomicBool::new(false);
-        // Either its length is said, or the end.
+        // An answer either states its length or ends with an empty chunk.
         read_until(&mut stream, &never, |heard| is_request(heard) || heard.ends_with(b"\r\n0\r\n\r\n"))
     }
 }

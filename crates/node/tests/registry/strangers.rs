@@ -1,4 +1,4 @@
-//! Something answers at etcd's address that is not etcd, or answers in no way that helps.
+//! Servers at etcd's address that are not etcd, or that do not answer properly.
 
 use crate::proxy::{Stand, is_request, read_until};
 use crate::{etcd::Etcd, lead, stand};
@@ -8,10 +8,10 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// A quarter of a second for each request.
+/// The leader lease: it allows a quarter of a second for each request.
 const LEASE: Duration = Duration::from_secs(1);
 
-/// Hears a request, says these words over and over with pauses, and hangs up.
+/// A server that reads a request, sends `words` a number of times with pauses, and hangs up.
 fn says(words: &'static [u8], times: usize, pause: Duration) -> Stand {
     Stand::new(move |mut stream: TcpStream, over: &AtomicBool| {
         read_until(&mut stream, over, is_request);
@@ -24,7 +24,7 @@ fn says(words: &'static [u8], times: usize, pause: Duration) -> Stand {
     })
 }
 
-/// What each kind of call comes to.
+/// The errors of a campaign, a load and a request for the leader.
 fn errors(endpoint: &str) -> Vec<RegistryError> {
     let mut registry = stand(&[endpoint], "a:1", LEASE);
     let now = Instant::now();
@@ -35,7 +35,7 @@ fn errors(endpoint: &str) -> Vec<RegistryError> {
 }
 
 #[test]
-fn what_is_not_etcd_is_called_so() {
+fn servers_that_are_not_etcd_are_named_as_such() {
     let once = |words| says(words, 1, Duration::ZERO);
     let page = b"HTTP/1.1 200 OK\r\nContent-Length: 14\r\n\r\n<html>Hi</html";
     let strangers = [
@@ -51,14 +51,14 @@ fn what_is_not_etcd_is_called_so() {
     for (stranger, words) in strangers {
         for error in errors(&stranger.endpoint()) {
             let said = error.to_string();
-            let is_named = said.contains(&stranger.endpoint()) && said.contains("not the etcd that is meant");
+            let is_named = said.contains(&stranger.endpoint()) && said.contains("not the expected etcd");
             assert!(is_named && said.contains(words), "{said} should say {words}");
         }
     }
 }
 
 #[test]
-fn an_answer_without_end_is_not_read_to_its_end() {
+fn endless_answers_are_not_read_to_the_end() {
     let head = b"HTTP/1.1 200 OK\r\n\r\n                                                      ";
     let endless = says(head, usize::MAX, Duration::ZERO);
     for error in errors(&endless.endpoint()) {
@@ -67,7 +67,7 @@ fn an_answer_without_end_is_not_read_to_its_end() {
 }
 
 #[test]
-fn a_call_ends_in_time_whoever_answers_slowly_or_not_at_all() {
+fn calls_end_in_time_if_the_server_is_slow_or_silent() {
     let pause = Duration::from_millis(10);
     let silent = Stand::new(|mut stream, over| drop(read_until(&mut stream, over, |_| false)));
     let slow_body = Stand::new(|mut stream, over| {
@@ -90,13 +90,14 @@ fn a_call_ends_in_time_whoever_answers_slowly_or_not_at_all() {
 }
 
 #[test]
-fn nobody_at_the_address_is_said_with_how_long() {
-    let nobody = || Stand::new(|_, _| ()).endpoint();
-    let endpoints = [nobody(), nobody()];
+fn unreachable_errors_say_how_long_no_endpoint_has_answered() {
+    // A server that is dropped leaves an address at which no process listens.
+    let unused = || Stand::new(|_, _| ()).endpoint();
+    let endpoints = [unused(), unused()];
     let mut registry = stand(&[&endpoints[0], &endpoints[1]], "a:1", LEASE);
-    registry.load().expect_err("nobody is there");
+    registry.load().expect_err("no server listens");
     std::thread::sleep(Duration::from_millis(300));
-    let error = registry.campaign(Instant::now()).expect_err("nobody is there");
+    let error = registry.campaign(Instant::now()).expect_err("no server listens");
     let said = error.to_string();
     assert!(endpoints.iter().all(|endpoint| said.contains(&format!("{endpoint}: connection refused"))), "{said}");
     let RegistryError::Unreachable { silent, .. } = error else { panic!("{said}") };
@@ -104,7 +105,7 @@ fn nobody_at_the_address_is_said_with_how_long() {
 }
 
 #[test]
-fn one_that_hangs_up_is_unreachable() {
+fn a_server_that_hangs_up_is_unreachable() {
     let shy = Stand::new(|_, _| ());
     for error in errors(&shy.endpoint()) {
         assert!(matches!(error, RegistryError::Unreachable { .. }), "{error}");
@@ -112,12 +113,12 @@ fn one_that_hangs_up_is_unreachable() {
 }
 
 #[test]
-fn the_next_endpoint_is_asked_where_one_is_of_no_use() {
+fn the_registry_asks_the_next_endpoint_when_one_fails() {
     let Some(etcd) = Etcd::start() else { return };
     let silent = Stand::new(|mut stream, over| drop(read_until(&mut stream, over, |_| false)));
     let page = says(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", 1, Duration::ZERO);
-    let nobody = Stand::new(|_, _| ()).endpoint();
-    let all = [nobody, silent.endpoint(), page.endpoint(), etcd.endpoint()];
+    let unused = Stand::new(|_, _| ()).endpoint();
+    let all = [unused, silent.endpoint(), page.endpoint(), etcd.endpoint()];
     let all: Vec<&str> = all.iter().map(String::as_str).collect();
     let mut registry = stand(&all, "a:1", Duration::from_secs(16));
     lead(&mut registry);
@@ -126,7 +127,7 @@ fn the_next_endpoint_is_asked_where_one_is_of_no_use() {
 }
 
 #[test]
-fn members_of_two_clusters_are_not_taken_for_one() {
+fn endpoints_of_two_clusters_are_not_mixed() {
     let (Some(mut first), Some(second)) = (Etcd::start(), Etcd::start()) else { return };
     let mut registry = stand(&[&first.endpoint(), &second.endpoint()], "a:1", Duration::from_secs(8));
     lead(&mut registry);

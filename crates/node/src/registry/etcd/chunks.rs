@@ -13,8 +13,9 @@ pub(crate) const CHUNK_BYTES: usize = 1 << 20;
 pub(crate) struct ChunkManifest {
     /// The term in which they were written, and which of its saves wrote them.
     pub name: (u64, u64),
-    /// Of the whole memory.
+    /// Bytes of the whole memory.
     pub bytes: u64,
+    /// Hash of the whole memory.
     hash: u128,
 }
 
@@ -24,7 +25,7 @@ impl ChunkManifest {
         Self { name, bytes: memory.len() as u64, hash: xxh3_128(memory) }
     }
 
-    /// As it is stored.
+    /// The stored form.
     pub fn to_bytes(self) -> Vec<u8> {
         let Self { name: (term, save), bytes, hash } = self;
         [&term.to_le_bytes()[..], &save.to_le_bytes(), &bytes.to_le_bytes(), &hash.to_le_bytes()].concat()
@@ -41,12 +42,12 @@ impl ChunkManifest {
         (bytes <= MEMORY_BYTES as u64).then_some(Self { name, bytes, hash })
     }
 
-    /// How many there are.
+    /// The number of chunks.
     pub fn count(self) -> usize {
         (self.bytes as usize).div_ceil(CHUNK_BYTES)
     }
 
-    /// The memory, if these bytes match the manifest.
+    /// Returns the memory if its length and hash match the manifest.
     pub fn check(self, memory: Vec<u8>, place: &str) -> Result<Vec<u8>, RegistryError> {
         if memory.len() as u64 == self.bytes && xxh3_128(&memory) == self.hash {
             return Ok(memory);
@@ -59,27 +60,28 @@ impl ChunkManifest {
 /// The etcd keys of a job.
 #[derive(Clone, Debug)]
 pub(crate) struct EtcdKeys {
-    /// Held by the lease of the one that leads.
+    /// The leader's address. The key ends with the leader's etcd lease.
     pub leader: String,
-    /// A memory, or where its chunks are.
+    /// The memory, or the manifest of its chunks.
     pub memory: String,
 }
 
 impl EtcdKeys {
-    /// Under the job's path.
+    /// The keys under the job's path.
     pub fn new(path: &str) -> Self {
         Self { leader: format!("{path}/leader"), memory: format!("{path}/memory") }
     }
 
-    /// One chunk.
+    /// The key of one chunk.
     pub fn chunk(&self, (term, save): (u64, u64), index: usize) -> String {
         format!("{}/{term:020}-{save:010}/{index:05}", self.memory)
     }
 
-    /// All chunks but those of this name: keys from, and up to. Names are of equal length, so that
-    /// their order is that of text; `0` follows `/`.
+    /// Ranges of keys that cover all chunks except those of this name. Names have equal length, so
+    /// their text order is their numeric order. The character `0` follows `/`.
     pub fn other_chunks(&self, name: Option<(u64, u64)>) -> Vec<Range<String>> {
-        let (first, end) = (format!("{}/", self.memory), format!("{}0", self.memory));
+        let first = format!("{}/", self.memory);
+        let end = format!("{}0", self.memory);
         match name {
             None => vec![first..end],
             Some((term, save)) => {
@@ -96,7 +98,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn other_chunks_are_all_but_those_of_the_name() {
+    fn other_chunks_covers_all_chunks_except_those_of_the_name() {
         let keys = EtcdKeys::new("/jobs/clicks");
         let own = (7, 3);
         let covered = |key: &String, name| {
@@ -115,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_that_do_not_belong_together_are_damage() {
+    fn chunks_that_do_not_match_the_manifest_are_damage() {
         let memory = vec![5; 2 * CHUNK_BYTES + 1];
         let chunks = ChunkManifest::of((1, 2), &memory);
         assert_eq!(ChunkManifest::from_bytes(&chunks.to_bytes()), Some(chunks));
@@ -130,7 +132,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_name_pieces_within_bounds_or_none(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
+        fn manifest_from_any_bytes_is_within_bounds_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
             if let Some(chunks) = ChunkManifest::from_bytes(&bytes) {
                 prop_assert!(chunks.count() <= MEMORY_BYTES / CHUNK_BYTES);
                 prop_assert_eq!(chunks.to_bytes(), bytes);

@@ -1,17 +1,17 @@
-//! Calls etcd through its JSON gateway, at whichever endpoint answers, within a time.
+//! Calls etcd through its JSON gateway, at the first endpoint that answers, with a deadline.
 //!
-//! A call is one HTTP request on a connection of its own: there are a few of them a second, and
-//! none can be spoiled by what happened to an earlier one. One that failed may still be done later,
-//! when etcd comes to it: whoever calls sees to it that this does no harm.
+//! A call is one HTTP request on a connection of its own. There are only a few calls a second, and
+//! a failed one cannot affect the next. etcd may still execute a call that failed here: the caller
+//! must make sure that this does no harm.
 
 use super::response::{EtcdFault, EtcdRefusal, EtcdResponse};
 use crate::registry::RegistryError;
 use serde_json::Value;
 use std::time::{Duration, Instant};
 
-/// Responses are shorter: a chunk of a memory, in base64, and a few words.
+/// Bytes of a response, at most. The largest one holds a chunk of a memory in base64.
 const RESPONSE_BYTES: u64 = 4 << 20;
-/// No time at all would mean any time.
+/// Time limit of a request, at least: zero would mean no limit.
 const LEAST: Duration = Duration::from_millis(1);
 
 pub(crate) struct Gateway {
@@ -19,10 +19,10 @@ pub(crate) struct Gateway {
     endpoints: Vec<String>,
     /// The endpoint that answered last.
     first: usize,
-    /// The etcd cluster that answered first. No other one is believed: it would have a leader of
-    /// its own.
+    /// The id of the etcd cluster that answered first. Answers of other clusters are refused: they
+    /// would have a leader of their own.
     cluster: Option<u64>,
-    /// When one of them last answered or, before that, was first asked.
+    /// When an endpoint last answered or, if none has, when the first request was sent.
     heard: Option<Instant>,
 }
 
@@ -41,15 +41,15 @@ impl Gateway {
             .http_status_as_error(false)
             .max_redirects(0)
             .max_idle_connections(0)
-            // A variable of the surroundings must not send these calls elsewhere.
+            // Ignores proxies that environment variables name.
             .proxy(None)
             .user_agent("slackwater")
             .build();
         Self { agent: config.new_agent(), endpoints, first: 0, cluster: None, heard: None }
     }
 
-    /// Asks one endpoint after the other until one answers, and reads that answer. Each has an
-    /// equal share of the time that is left.
+    /// Asks one endpoint after the other until one answers, and reads that answer with `read`. Each
+    /// endpoint has an equal share of the time that is left until `by`.
     pub fn call<T>(
         &mut self,
         path: &str,
@@ -79,7 +79,7 @@ impl Gateway {
                 Err(fault) => faults.push((endpoint, fault)),
             }
         }
-        Err(GatewayError { refusal: None, error: nobody(&faults, heard.elapsed()) })
+        Err(GatewayError { refusal: None, error: all_failed(&faults, heard.elapsed()) })
     }
 }
 
@@ -105,7 +105,7 @@ fn same_cluster(known: &mut Option<u64>, answer: &EtcdResponse) -> Result<(), Et
         known => {
             let found = answer.cluster;
             Err(EtcdFault::NotEtcd(format!(
-                "it belongs to etcd cluster {found:x}, and what answered before to {known:x}"
+                "it belongs to etcd cluster {found:x}, but the endpoint that answered first to {known:x}"
             )))
         }
     }
@@ -123,14 +123,14 @@ fn fault_of(error: ureq::Error, limit: Duration) -> EtcdFault {
     }
 }
 
-/// None of the endpoints was of use.
-fn nobody(faults: &[(&str, EtcdFault)], silent: Duration) -> RegistryError {
+/// The error of a call that all endpoints failed.
+fn all_failed(faults: &[(&str, EtcdFault)], silent: Duration) -> RegistryError {
     let words = |fault: &EtcdFault| match fault {
         EtcdFault::NotNow(reason) | EtcdFault::Refused(_, reason) => reason.clone(),
         EtcdFault::NotEtcd(reason) => format!("not etcd: {reason}"),
     };
     match faults {
-        // An address that is wrong is not mended by waiting.
+        // If no endpoint is the expected etcd, the addresses are wrong, and waiting does not help.
         [(endpoint, EtcdFault::NotEtcd(reason)), rest @ ..]
             if rest.iter().all(|(_, fault)| matches!(fault, EtcdFault::NotEtcd(_))) =>
         {

@@ -1,16 +1,16 @@
-//! How people write where etcd is: `etcd://host:2379,host2:2379/path/of/the/job`.
+//! Parses the location of an etcd registry: `etcd://host:2379,host2:2379/path/of/the/job`.
 
 use super::EtcdRegistry;
 use crate::registry::Candidate;
 use std::fmt;
 use std::str::FromStr;
 
-/// Where etcd listens for clients if nothing else is said.
+/// etcd's default port for clients.
 const PORT: u16 = 2379;
-/// Members of an etcd cluster that are worth naming.
+/// Endpoints that a location may name, at most.
 const ENDPOINTS: usize = 16;
 
-/// One etcd cluster, and a path in it that belongs to one job.
+/// The location of a registry: an etcd cluster, and a path in it that belongs to one job.
 ///
 /// ```
 /// use node::registry::EtcdLocation;
@@ -22,9 +22,9 @@ const ENDPOINTS: usize = 16;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EtcdLocation {
-    /// `host:port` of each member that may be asked; at least one.
+    /// `host:port` of each member of the cluster to ask; at least one.
     pub(super) endpoints: Vec<String>,
-    /// Begins with a slash and ends with none.
+    /// The job's path. It begins with a slash and does not end with one.
     pub(super) path: String,
 }
 
@@ -32,14 +32,14 @@ pub struct EtcdLocation {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{location}` does not say where etcd is: {reason}; write etcd://HOST:PORT,HOST:PORT/PATH")]
 pub struct EtcdLocationError {
-    /// As given.
+    /// The location as given.
     pub location: String,
-    /// In words.
+    /// What is wrong, in words.
     pub reason: &'static str,
 }
 
 impl EtcdLocation {
-    /// A registry for this candidate. Nothing is asked of etcd yet.
+    /// A registry for this candidate. Sends no request yet.
     #[must_use]
     pub fn stand(&self, candidate: Candidate) -> EtcdRegistry {
         EtcdRegistry::new(self, candidate)
@@ -62,7 +62,7 @@ impl FromStr for EtcdLocation {
             return Err(wrong("it has no path, and each job needs one of its own"));
         }
         if path.chars().any(|letter| letter.is_control() || letter.is_whitespace()) {
-            return Err(wrong("its path has blanks in it"));
+            return Err(wrong("its path has blanks or control characters in it"));
         }
         let endpoints = hosts.split(',').map(|host| endpoint(host).map_err(wrong)).collect::<Result<Vec<_>, _>>()?;
         if endpoints.len() > ENDPOINTS {
@@ -83,7 +83,7 @@ fn endpoint(text: &str) -> Result<String, &'static str> {
     if text.contains('@') {
         return Err("Slackwater does not log in to etcd");
     }
-    // In brackets a colon belongs to the address.
+    // A colon within brackets belongs to an IPv6 address.
     let (host, port) = match text.rsplit_once(':') {
         Some((host, port)) if !port.ends_with(']') => {
             (host, port.parse().map_err(|_| "a port is not a number below 65536")?)
@@ -95,8 +95,8 @@ fn endpoint(text: &str) -> Result<String, &'static str> {
     match name {
         Some(name) if name.parse::<std::net::Ipv6Addr>().is_ok() => Ok(format!("{host}:{port}")),
         None if !host.is_empty() && host.chars().all(is_name) => Ok(format!("{host}:{port}")),
-        None if host.contains(':') => Err("an IPv6 address stands in brackets"),
-        _ => Err("a host has no name, or one that cannot be"),
+        None if host.contains(':') => Err("an IPv6 address must stand in brackets"),
+        _ => Err("a host has no name, or an invalid one"),
     }
 }
 
@@ -106,7 +106,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_location_is_read_with_its_defaults() {
+    fn locations_are_parsed_with_defaults() {
         let rows = [
             ("etcd://a/b", "etcd://a:2379/b"),
             ("etcd://a:1,b-2.c:65535/jobs/x/", "etcd://a:1,b-2.c:65535/jobs/x"),
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_location_is_said() {
+    fn invalid_locations_are_refused_with_the_reason() {
         let rows = [
             ("", "does not begin"),
             ("http://a/b", "does not begin"),
@@ -147,7 +147,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_read_or_refused(text in "(etcd://)?[a-z0-9:/@,.\\[\\]]{0,40}") {
+        fn any_text_is_parsed_or_refused(text in "(etcd://)?[a-z0-9:/@,.\\[\\]]{0,40}") {
             if let Ok(location) = text.parse::<EtcdLocation>() {
                 prop_assert_eq!(location.to_string().parse(), Ok(location));
             }

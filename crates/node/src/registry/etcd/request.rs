@@ -1,4 +1,4 @@
-//! What is asked of etcd's gateway.
+//! The JSON requests to etcd's gateway.
 
 use super::chunks::EtcdKeys;
 use super::response::base64;
@@ -10,23 +10,23 @@ pub(crate) const GRANT: &str = "/v3/lease/grant";
 pub(crate) const RENEW: &str = "/v3/lease/keepalive";
 pub(crate) const REVOKE: &str = "/v3/lease/revoke";
 
-/// One key, now or as it was at a revision.
+/// Reads one key, as it is now or as it was at a revision.
 pub(crate) fn range(key: &str, revision: Option<u64>) -> Value {
-    // Nought stands for now.
+    // Revision 0 stands for now.
     json!({ "key": base64(key.as_bytes()), "revision": revision.unwrap_or(0).to_string() })
 }
 
-/// A lease of its own.
+/// Grants a new etcd lease.
 pub(crate) fn grant(seconds: u64) -> Value {
     json!({ "TTL": seconds.to_string() })
 }
 
-/// To renew it, or to end it.
+/// Names an etcd lease, to renew or to revoke it.
 pub(crate) fn lease(lease: u64) -> Value {
     json!({ "ID": lease.to_string() })
 }
 
-/// Makes `leader` if it is not there; otherwise says what it is.
+/// Creates `leader` if it does not exist, otherwise returns it.
 pub(crate) fn take(leader: &str, address: &[u8], lease: u64) -> Value {
     let put = json!({ "key": base64(leader.as_bytes()), "value": base64(address), "lease": lease.to_string() });
     json!({
@@ -36,7 +36,7 @@ pub(crate) fn take(leader: &str, address: &[u8], lease: u64) -> Value {
     })
 }
 
-/// Writes one key while `leader` is the one made at `term`; otherwise says what it is.
+/// Writes one key if `leader` was created at revision `term`, otherwise returns `leader`.
 pub(crate) fn put_if_leading(leader: &str, term: u64, key: &str, value: &[u8]) -> Value {
     json!({
         "compare": [made_at(leader, term)],
@@ -45,8 +45,9 @@ pub(crate) fn put_if_leading(leader: &str, term: u64, key: &str, value: &[u8]) -
     })
 }
 
-/// Replaces or removes the memory of `revision` while `leader` is the one made at `term`, together
-/// with all chunks but those of `name`; otherwise says what the leader is, and the memory.
+/// Replaces the memory, or removes it if `value` is none, and removes all chunks except those of
+/// `name`. Does so if `leader` was created at revision `term` and the memory last changed at
+/// `revision`; otherwise returns `leader` and the memory.
 pub(crate) fn replace(
     keys: &EtcdKeys,
     (term, revision): (u64, u64),
@@ -58,7 +59,8 @@ pub(crate) fn replace(
         None => json!({ "request_delete_range": { "key": base64(keys.memory.as_bytes()) } }),
     };
     let others = keys.other_chunks(name).into_iter().map(|range| {
-        let (key, end) = (base64(range.start.as_bytes()), base64(range.end.as_bytes()));
+        let key = base64(range.start.as_bytes());
+        let end = base64(range.end.as_bytes());
         json!({ "request_delete_range": { "key": key, "range_end": end } })
     });
     json!({
@@ -72,13 +74,13 @@ fn put(key: &str, value: &[u8]) -> Value {
     json!({ "request_put": { "key": base64(key.as_bytes()), "value": base64(value) } })
 }
 
-/// That a key was made at a revision; at nought, that it is not there.
+/// Compares the revision at which a key was created. Revision 0: it does not exist.
 fn made_at(key: &str, revision: u64) -> Value {
     let key = base64(key.as_bytes());
     json!({ "key": key, "target": "CREATE", "result": "EQUAL", "create_revision": revision.to_string() })
 }
 
-/// That a key last changed at a revision; at nought, that it is not there.
+/// Compares the revision at which a key last changed. Revision 0: it does not exist.
 fn changed_at(key: &str, revision: u64) -> Value {
     let key = base64(key.as_bytes());
     json!({ "key": key, "target": "MOD", "result": "EQUAL", "mod_revision": revision.to_string() })

@@ -1,67 +1,66 @@
 //! Reads the responses of etcd's gateway: JSON in which 64-bit numbers are text, bytes are base64,
 //! and zero or empty fields are left out.
 //!
-//! Whatever the bytes, the outcome is a response or a reason why they are not etcd's.
+//! For any bytes the outcome is a response, or a reason why they are not etcd's.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::Value;
 
-/// gRPC's numbers for what etcd says when it cannot do a thing for now: it is not the request's
-/// fault.
+/// gRPC status codes of temporary failures: CANCELLED, DEADLINE_EXCEEDED, UNAVAILABLE.
 const NOT_NOW: [u64; 3] = [1, 4, 14];
-/// gRPC's number for what has none. etcd says so when its own time for a request is over.
+/// gRPC status code UNKNOWN. etcd returns it when its own time for a request is over.
 const UNKNOWN: u64 = 2;
-/// gRPC's number for a thing that is not there.
+/// gRPC status code NOT_FOUND.
 const NOT_FOUND: u64 = 5;
-/// gRPC's number for a revision that is not there.
+/// gRPC status code OUT_OF_RANGE. etcd returns it for a revision that was compacted.
 const OUT_OF_RANGE: u64 = 11;
 
-/// Why a request was not done.
+/// Why etcd did not execute a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum EtcdFault {
-    /// etcd has no leader of its own, or did not come to it in time.
+    /// etcd cannot execute it for now: it has no leader of its own, or took too long.
     NotNow(String),
-    /// etcd will not.
+    /// etcd refuses it.
     Refused(EtcdRefusal, String),
-    /// It is not etcd that answers.
+    /// The server that answers is not etcd.
     NotEtcd(String),
 }
 
-/// Which refusals are told apart.
+/// The refusals that callers tell apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EtcdRefusal {
-    /// The lease is not there.
+    /// The etcd lease does not exist.
     NoLease,
-    /// The past that was asked for has been removed.
+    /// The revision that was asked for has been compacted.
     Compacted,
     /// Any other.
     Other,
 }
 
-/// The response to a request that was done.
+/// The response to a request that etcd has executed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EtcdResponse {
-    /// Which etcd cluster answers.
+    /// The id of the etcd cluster.
     pub cluster: u64,
-    /// That of the whole store.
+    /// The revision of the whole store.
     pub revision: u64,
     body: Value,
 }
 
-/// A key's value, and when it was written.
+/// A key's value and revisions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct KeyValue {
     pub value: Vec<u8>,
-    /// When the key was made.
+    /// The revision at which the key was created.
     pub created: u64,
-    /// When it last changed.
+    /// The revision at which it last changed.
     pub modified: u64,
-    /// What it ends with.
+    /// The etcd lease with which it ends.
     pub lease: u64,
 }
 
-/// A lease as granted or renewed.
+/// An etcd lease as granted or renewed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct GrantedLease {
     pub lease: u64,
@@ -71,15 +70,14 @@ pub(crate) struct GrantedLease {
 impl EtcdResponse {
     /// Reads a whole response.
     pub fn read(status: u16, bytes: &[u8]) -> Result<Self, EtcdFault> {
-        // A stream's response has a line for each message. Only one was asked for.
+        // The response of a stream has a line for each message. These requests ask for one.
         let line = bytes.split(|&byte| byte == b'\n').find(|line| !line.is_empty()).unwrap_or_default();
         let Ok(Value::Object(mut object)) = serde_json::from_slice(line) else {
             let start: String = String::from_utf8_lossy(bytes).chars().take(60).filter(|c| !c.is_control()).collect();
             return Err(EtcdFault::NotEtcd(format!("it says `{start}` with HTTP status {status}")));
         };
         if let Some(fault) = object.get("error").or(object.get("code").filter(|_| status != 200)) {
-            // Of a stream the error is an object; of a call it is the words, with the number beside
-            // it.
+            // In a stream the error is an object. In a call it is the message, next to the code.
             let detail = fault.as_object().unwrap_or(&object);
             return Err(fault_of(detail, status));
         }
@@ -92,14 +90,15 @@ impl EtcdResponse {
             return Err(EtcdFault::NotEtcd(format!("it answers with HTTP status {status}")));
         }
         let header = body.get("header").ok_or_else(|| not_etcd("its header"))?;
-        let (cluster, revision) = (number(header, "cluster_id")?, number(header, "revision")?);
+        let cluster = number(header, "cluster_id")?;
+        let revision = number(header, "revision")?;
         if cluster == 0 || revision == 0 {
             return Err(not_etcd("its header"));
         }
         Ok(Self { cluster, revision, body: Value::Object(body) })
     }
 
-    /// The one key that a range asked for.
+    /// The key that a range request asked for, if it exists.
     pub fn pair(&self) -> Result<Option<KeyValue>, EtcdFault> {
         pair(&self.body)
     }
@@ -113,15 +112,16 @@ impl EtcdResponse {
         }
     }
 
-    /// The key of the range that was the transaction's request `index`.
+    /// The key that the range request with this index in a transaction returned, if it exists.
     pub fn pair_at(&self, index: usize) -> Result<Option<KeyValue>, EtcdFault> {
         let range = self.body.get("responses").and_then(|responses| responses.get(index)?.get("response_range"));
         pair(range.ok_or_else(|| not_etcd("a range"))?)
     }
 
-    /// The lease that was granted, or renewed; none if there was none to renew.
+    /// The etcd lease that was granted or renewed. None if the lease to renew does not exist.
     pub fn granted(&self) -> Result<Option<GrantedLease>, EtcdFault> {
-        let (lease, seconds) = (number(&self.body, "ID")?, number(&self.body, "TTL")?);
+        let lease = number(&self.body, "ID")?;
+        let seconds = number(&self.body, "TTL")?;
         match (lease, seconds) {
             (0, _) => Err(not_etcd("a lease")),
             (_, 0) => Ok(None),
@@ -134,7 +134,7 @@ fn fault_of(detail: &serde_json::Map<String, Value>, status: u16) -> EtcdFault {
     let words = ["message", "error"].into_iter().find_map(|name| detail.get(name)?.as_str()).unwrap_or_default();
     let code = ["code", "grpc_code"].into_iter().find_map(|name| detail.get(name)?.as_u64());
     match code {
-        _ if words.is_empty() => EtcdFault::NotEtcd(format!("it fails without a word, with HTTP status {status}")),
+        _ if words.is_empty() => EtcdFault::NotEtcd(format!("it fails without a message, with HTTP status {status}")),
         None => EtcdFault::NotEtcd(format!("it says `{words}` with HTTP status {status}")),
         Some(NOT_FOUND) if words.contains("lease") => EtcdFault::Refused(EtcdRefusal::NoLease, words.to_owned()),
         Some(OUT_OF_RANGE) if words.contains("compacted") => {
@@ -154,14 +154,15 @@ fn pair(range: &Value) -> Result<Option<KeyValue>, EtcdFault> {
         Some(Value::String(text)) => BASE64.decode(text).map_err(|_| not_etcd("a value"))?,
         Some(_) => return Err(not_etcd("a value")),
     };
-    let (created, modified) = (number(pair, "create_revision")?, number(pair, "mod_revision")?);
+    let created = number(pair, "create_revision")?;
+    let modified = number(pair, "mod_revision")?;
     if created == 0 || modified == 0 {
         return Err(not_etcd("a key's revisions"));
     }
     Ok(Some(KeyValue { value, created, modified, lease: number(pair, "lease")? }))
 }
 
-/// A number of 64 bits, which may come as text; nothing is zero.
+/// Reads a 64-bit number, which may be text. A missing field is zero.
 fn number(object: &Value, name: &'static str) -> Result<u64, EtcdFault> {
     match object.get(name) {
         None => Ok(0),
@@ -171,10 +172,10 @@ fn number(object: &Value, name: &'static str) -> Result<u64, EtcdFault> {
 }
 
 fn not_etcd(what: &str) -> EtcdFault {
-    EtcdFault::NotEtcd(format!("{what} cannot be read from what it answers"))
+    EtcdFault::NotEtcd(format!("{what} cannot be read from its answer"))
 }
 
-/// As requests carry them.
+/// Bytes in base64, as requests carry them.
 pub(crate) fn base64(bytes: &[u8]) -> String {
     BASE64.encode(bytes)
 }
@@ -184,7 +185,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Word for word from etcd 3.4.23, shorter by some numbers.
+    /// Copied from answers of etcd 3.4.23, with some numbers shortened.
     const HEADER: &str =
         r#""header":{"cluster_id":"324952591200643719","member_id":"33198","revision":"7","raft_term":"2"}"#;
     const PAIR: &str = r#"{"key":"YS9s","create_revision":"2","mod_revision":"5","version":"1","value":"YWRkcg==","lease":"2324035411153683207"}"#;
@@ -198,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_read() {
+    fn responses_are_parsed() {
         let pair = KeyValue { value: b"addr".to_vec(), created: 2, modified: 5, lease: 2_324_035_411_153_683_207 };
         let empty = read("").expect("a header");
         assert_eq!((empty.cluster, empty.revision), (324_952_591_200_643_719, 7));
@@ -221,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_are_told_apart() {
+    fn faults_are_classified() {
         let fault = |status, body: &str| EtcdResponse::read(status, body.as_bytes()).expect_err(body);
         let refused = |refusal, words: &str| EtcdFault::Refused(refusal, words.to_owned());
         let lease = "etcdserver: requested lease not found";
@@ -239,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_etcds_is_quoted() {
+    fn answers_that_are_not_etcds_are_quoted() {
         let rows = [
             (200, "<html><body>It works!</body></html>", "it says `<html><body>It works!"),
             (404, "Not Found", "`Not Found` with HTTP status 404"),
@@ -251,7 +252,7 @@ mod tests {
             (200, r#"{"header":{"cluster_id":"x","revision":"1"}}"#, "cluster_id"),
             (500, r#"{"header":{"cluster_id":"1","revision":"1"}}"#, "HTTP status 500"),
             (404, r#"{"error":"no such page"}"#, "it says `no such page`"),
-            (500, r#"{"error":7,"code":1}"#, "without a word"),
+            (500, r#"{"error":7,"code":1}"#, "without a message"),
         ];
         for (status, body, words) in rows {
             match EtcdResponse::read(status, body.as_bytes()) {
@@ -265,7 +266,7 @@ mod tests {
         }
     }
 
-    /// Everything that may be asked of a response.
+    /// Calls every reader of a response.
     fn read_all(status: u16, bytes: &[u8]) {
         if let Ok(response) = EtcdResponse::read(status, bytes) {
             let _ =
@@ -317,13 +318,13 @@ mod tests {
         }
 
         #[test]
-        fn any_json_of_etcds_words_is_read_or_refused(body in json(), status in proptest::sample::select(vec![200, 404, 503])) {
+        fn any_json_with_etcds_field_names_is_read_or_refused(body in json(), status in proptest::sample::select(vec![200, 404, 503])) {
             read_all(status, body.to_string().as_bytes());
             read_all(status, format!(r#"{{{HEADER},"kvs":[{body}],"responses":[{body}],"succeeded":{body}}}"#).as_bytes());
         }
 
         #[test]
-        fn a_true_answer_with_some_bytes_changed_is_read_or_refused(
+        fn a_valid_answer_with_changed_bytes_is_read_or_refused(
             changes in proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>()), 1..6), cut: proptest::sample::Index
         ) {
             let mut bytes = format!(r#"{{{HEADER},"kvs":[{PAIR}],"ID":"12","TTL":"3","succeeded":true}}"#).into_bytes();

@@ -1,4 +1,5 @@
-//! How a memory is written and read: whole, whatever its length, and by the leader alone.
+//! Saves and loads a memory in etcd: of any length, whole or not at all, and written by the leader
+//! alone.
 
 use super::chunks::{CHUNK_BYTES, ChunkManifest};
 use super::gateway::GatewayError;
@@ -9,7 +10,7 @@ use crate::registry::stored::{self, StoredKind};
 use std::time::Instant;
 
 impl EtcdRegistry {
-    /// Puts `memory` in the place of what is known to be there, or removes that.
+    /// Replaces the memory that etcd holds, or removes it.
     pub(super) fn replace(&mut self, now: Instant, memory: Option<&[u8]>) -> Result<(), RegistryError> {
         let mut leading = self.led(now)?;
         let job = self.candidate.job.clone();
@@ -43,8 +44,8 @@ impl EtcdRegistry {
                     return Ok(());
                 }
                 Err((Some(leader), held)) if leader.created == leading.term => {
-                    // An earlier leader wrote it, or this one in a request that it gave up. Another
-                    // job did not.
+                    // An earlier leader wrote the memory, or this one in a request that it gave up.
+                    // `open` fails if another job did.
                     let revision = held.as_ref().map_or(0, |held| held.modified);
                     held.map(|held| stored::open(&held.value, &job, &self.place).map(|_| ())).transpose()?;
                     leading.revision = revision;
@@ -52,13 +53,14 @@ impl EtcdRegistry {
                 Err((leader, _)) => return Err(self.superseded(leader.as_ref())),
             }
         }
-        let reason = format!("the memory was changed {ROUNDS} times by others while this coordinator led");
+        let reason = format!("another writer changed the memory {ROUNDS} times while this coordinator led");
         Err(RegistryError::Damaged { place: self.place.clone(), reason })
     }
 
     fn write_chunks(&mut self, leading: Leadership, memory: &[u8]) -> Result<ChunkManifest, RegistryError> {
         let chunks = ChunkManifest::of((leading.term, leading.saves), memory);
-        // A name is not used again, even if this fails: what was given up may yet be written.
+        // A name is never used again, even if this fails: etcd may still execute requests that were
+        // given up.
         self.leading.iter_mut().for_each(|leading| leading.saves += 1);
         for (index, chunk) in memory.chunks(CHUNK_BYTES).enumerate() {
             let by = self.in_time(leading)?;
@@ -74,7 +76,7 @@ impl EtcdRegistry {
         Ok(chunks)
     }
 
-    /// One attempt, which fails if the chunks were removed before they were read.
+    /// One attempt to load the memory. Fails if the chunks were removed before they were read.
     pub(super) fn try_load(&mut self) -> Result<Option<Vec<u8>>, GatewayError> {
         let request = request::range(&self.keys.memory, None);
         let by = self.soon();
@@ -86,13 +88,13 @@ impl EtcdRegistry {
         let chunks = match kind {
             StoredKind::Memory => return Ok(Some(body.to_vec())),
             StoredKind::Chunks => {
-                ChunkManifest::from_bytes(body).ok_or_else(|| damaged("it does not say where its chunks are"))?
+                ChunkManifest::from_bytes(body).ok_or_else(|| damaged("the manifest of its chunks cannot be read"))?
             }
             StoredKind::Leader => return Err(damaged("it holds a leader's address").into()),
         };
         let mut memory = Vec::with_capacity(chunks.bytes as usize);
         for index in 0..chunks.count() {
-            // As they were then, even if a newer memory has replaced them since.
+            // Reads the chunks of that revision, even if a newer memory has replaced them since.
             let request = request::range(&self.keys.chunk(chunks.name, index), Some(revision));
             let by = self.soon();
             let chunk = self.gateway.call(request::RANGE, &request, by, EtcdResponse::pair)?;
