@@ -198,7 +198,8 @@ pub enum RegistryError {
     },
     /// Slackwater did not write the data, or not all of it.
     #[error(
-        "{place} does not hold what Slackwater wrote there: {reason}; give the job another path, or remove what is there"
+        "{place} does not hold what Slackwater wrote there: {reason}; give the job another path, or remove what is \
+         there"
     )]
     Damaged {
         /// The place.

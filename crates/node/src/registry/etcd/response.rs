@@ -7,13 +7,13 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::Value;
 
-/// gRPC status codes of temporary failures: CANCELLED, DEADLINE_EXCEEDED, UNAVAILABLE.
+/// gRPC status codes of temporary failures: `CANCELLED`, `DEADLINE_EXCEEDED`, `UNAVAILABLE`.
 const NOT_NOW: [u64; 3] = [1, 4, 14];
-/// gRPC status code UNKNOWN. etcd returns it when its own time for a request is over.
+/// gRPC status code `UNKNOWN`. etcd returns it when its own time for a request is over.
 const UNKNOWN: u64 = 2;
-/// gRPC status code NOT_FOUND.
+/// gRPC status code `NOT_FOUND`.
 const NOT_FOUND: u64 = 5;
-/// gRPC status code OUT_OF_RANGE. etcd returns it for a revision that was compacted.
+/// gRPC status code `OUT_OF_RANGE`. etcd returns it for a revision that was compacted.
 const OUT_OF_RANGE: u64 = 11;
 
 /// Why etcd did not execute a request.
