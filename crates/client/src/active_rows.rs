@@ -1,4 +1,4 @@
-//! Which rows of an ℓ1 problem are active, as its shards see it.
+//! The active set of an ℓ1 problem: which rows the next steps may move, as the shards decide.
 
 use crate::table::TargetNumber;
 use crate::ticket::FromOutcome;
@@ -7,15 +7,14 @@ use types::{Clock, Placement, WorkerId};
 use wire::{Bits, Keys};
 use worker::{Op, TicketOutcome};
 
-/// Which rows are active, by the place of their keys in the list that was asked about: see
-/// [`Table::active`].
+/// Which of the requested rows are active: see [`Table::active`].
 ///
 /// ```
 /// # use slackwater::{RunSize, Session, TableSpec};
 /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
 /// let table = session.table::<f32>(TableSpec::dense("t", 3, 1))?;
 /// let active = table.active(&table.keys(&[0, 2]))?.wait()?;
-/// assert_eq!(active.bits().ones(), 2);                   // nothing tells otherwise of such a table
+/// assert_eq!(active.bits().ones(), 2);                   // without the codec `kkt` every row is active
 /// # session.close()?;
 /// # Ok::<(), slackwater::Error>(())
 /// ```
@@ -27,7 +26,8 @@ pub struct ActiveRows {
 }
 
 impl ActiveRows {
-    /// A bit for each key that was asked about, in order; made to [choose](Keys::choose) by.
+    /// One bit for each requested key, in order. Pass them to [`Keys::choose`] to keep the active
+    /// keys.
     ///
     /// ```
     /// # use slackwater::{RunSize, Session, TableSpec};
@@ -43,7 +43,7 @@ impl ActiveRows {
         &self.bits
     }
 
-    /// Every update of clocks below this one was taken into account.
+    /// The answer reflects every update of clocks below this one.
     ///
     /// ```
     /// # use slackwater::{RunSize, Session, TableSpec};
@@ -71,12 +71,16 @@ impl FromOutcome for ActiveRows {
 }
 
 impl<T: TargetNumber> Table<T> {
-    /// Asks which of these rows are active: those that the next steps could move. A weight of an ℓ1
-    /// problem that is zero, and whose gradient in the last step was so far within the penalty that
-    /// it will stay there, is not; programs may leave it out until they look at all of them again.
-    /// Only the shards can tell, since it takes the gradient of all workers together: in a table
-    /// with updater proximal that combines by clock and has the codec `kkt`. In any other all rows
-    /// are active. As fresh as a pull of these rows would be; waits as that does.
+    /// Asks which of these rows are active: those that the next steps may move.
+    ///
+    /// A row of an ℓ1 problem is inactive if its weight is zero and its last gradient was so far
+    /// within the penalty that the weight will stay zero. A program may leave inactive rows out
+    /// until it next looks at all rows. The shards decide, because they see the gradients of all
+    /// workers. They do so in a table with updater proximal that combines by clock and has the
+    /// codec `kkt`. In any other table all rows are active.
+    ///
+    /// The answer is as fresh as a pull of these rows would be, and the ticket waits as a pull
+    /// does.
     ///
     /// ```
     /// # use slackwater::{RunSize, Session, TableSpec, UpdaterSpec};
@@ -97,7 +101,7 @@ impl<T: TargetNumber> Table<T> {
     /// }
     /// let active = table.active(&keys)?.wait()?;
     /// assert!(!active.bits().get(small) && active.bits().ones() == 1);
-    /// let chosen = keys.choose(active.bits());                        // travels as two bits
+    /// let chosen = keys.choose(active.bits());                        // the list travels as two bits
     /// assert!(chosen.ids().eq([8]));
     /// # session.close()?;
     /// # Ok::<(), slackwater::Error>(())

@@ -1,5 +1,5 @@
-//! Addresses of a run: what the coordinator's address means on this host, where the coordinator and
-//! the nodes listen, and which address of a node others are told.
+//! Addresses of a run: name resolution of the coordinator's address, the addresses that the
+//! coordinator and the nodes listen at, and the address that each node advertises to the others.
 
 use crate::{Connect, Error};
 use net::{SameHost, SocketSettings, SocketTransport, SocketWaiter, listen};
@@ -12,28 +12,30 @@ use wire::Pool;
 pub(crate) struct CoordinatorAddress {
     /// As the user wrote it.
     text: String,
-    /// What it stands for on this host: one address at least, in the order to try them.
+    /// The socket addresses that it resolves to on this host, at least one, in the order to try
+    /// them.
     resolved: Vec<SocketAddr>,
     reach: Reach,
-    /// Of several coordinators, the address of each; empty if there is one coordinator.
+    /// The address of each coordinator if there are several; empty if there is one.
     each: Vec<CoordinatorAddress>,
 }
 
-/// Who is to find the nodes of a run.
+/// Which hosts must be able to call the nodes of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reach {
-    /// Processes of this host: the coordinator's address is `localhost` or a loopback address.
+    /// This host only: the coordinator's address is `localhost` or a loopback address.
     ThisHost,
-    /// Every host that can reach the coordinator, whatever its name stands for on this host. Debian
-    /// and others give a host's own name the address 127.0.1.1, which no other host can call.
+    /// Every host that can reach the coordinator, even if its name resolves to a loopback address
+    /// here. Debian and others resolve a host's own name to 127.0.1.1, which no other host can
+    /// call.
     OtherHosts,
 }
 
-/// Where a node listens, and the address that others are told.
+/// A node's listening transport, and the address that it advertises.
 pub(crate) struct Endpoint {
     pub transport: SocketTransport,
     pub waiter: SocketWaiter,
-    /// What others are told to call.
+    /// The address that other nodes call.
     pub address: String,
 }
 
@@ -49,7 +51,7 @@ fn is_local(host: &str) -> bool {
     }
 }
 
-/// The host and the port of `host:port`; a host that is an IPv6 address stands in brackets.
+/// Splits `host:port` into host and port. An IPv6 address stands in brackets.
 fn split(address: &str) -> Option<(&str, u16)> {
     let (host, port) = address.rsplit_once(':')?;
     let port = port.parse().ok()?;
@@ -61,7 +63,7 @@ fn split(address: &str) -> Option<(&str, u16)> {
     (!host.is_empty()).then_some((host, port))
 }
 
-/// `host:port`, with brackets where the host needs them.
+/// Formats `host:port`, with brackets around an IPv6 address.
 fn joined(host: &str, port: u16) -> String {
     match host.parse::<Ipv6Addr>() {
         Ok(ip) => SocketAddr::from((ip, port)).to_string(),
@@ -75,7 +77,7 @@ impl CoordinatorAddress {
         let coordinator = Self::resolve_own(connect)?;
         if coordinator.resolved.iter().all(|at| at.ip().is_unspecified()) {
             let reason =
-                "that is every address of the coordinator's own host; write the one by which this host reaches it";
+                "it means every address of the coordinator's own host; write the one by which this host reaches it";
             return Err(unusable(&connect.coordinator_address, reason));
         }
         Ok(coordinator)
@@ -102,14 +104,14 @@ impl CoordinatorAddress {
         let found = (host, port).to_socket_addrs().map_err(|error| unusable(text, format!("{error}; {how}")))?;
         let resolved: Vec<SocketAddr> = found.collect();
         if resolved.is_empty() {
-            return Err(unusable(text, "it names no host"));
+            return Err(unusable(text, "the host name has no address; check its spelling and the name service"));
         }
         let reach = if is_local(host) { Reach::ThisHost } else { Reach::OtherHosts };
         Ok(Self { text: text.to_owned(), resolved, reach, each: Vec::new() })
     }
 
-    /// Where the coordinator listens: at its address, or at every address of this host if its name
-    /// means a loopback address here and something else on other hosts.
+    /// The addresses that the coordinator listens at: its own, or every address of this host if its
+    /// name resolves to a loopback address here and to another one on other hosts.
     fn coordinator_listens(&self) -> Vec<SocketAddr> {
         match self.resolved.iter().all(|at| at.ip().is_loopback()) && self.reach == Reach::OtherHosts {
             true => vec![SocketAddr::new(every_address(self.resolved[0].ip()), self.resolved[0].port())],
@@ -122,8 +124,8 @@ impl CoordinatorAddress {
         !self.each.is_empty()
     }
 
-    /// Listens as the coordinator: at the first of several addresses that is this host's and free.
-    /// Returns which address that is.
+    /// Listens as the coordinator. With several coordinators, takes the first address that belongs
+    /// to this host and is free. Returns the transport, its waiter and that address.
     pub fn listen_as_coordinator(&self, same_host: SameHost) -> Result<(SocketTransport, SocketWaiter, String), Error> {
         if !self.is_of_several() {
             return self.listen_here(same_host);
@@ -135,7 +137,7 @@ impl CoordinatorAddress {
                 Err(error) => reasons.push(error.to_string()),
             }
         }
-        Err(unusable(&self.text, format!("none of these addresses is this host's and free: {}", reasons.join("; "))))
+        Err(unusable(&self.text, format!("this host can listen at none of these addresses: {}", reasons.join("; "))))
     }
 
     fn listen_here(&self, same_host: SameHost) -> Result<(SocketTransport, SocketWaiter, String), Error> {
@@ -152,7 +154,7 @@ impl CoordinatorAddress {
             ErrorKind::AddrNotAvailable => {
                 let port = self.resolved[0].port();
                 format!(
-                    "this host has no such address; the coordinator may listen at 0.0.0.0:{port}; give the others its host"
+                    "this host has no such address; let the coordinator listen at 0.0.0.0:{port} and give the other nodes its host name"
                 )
             }
             _ => error.to_string(),
@@ -160,13 +162,13 @@ impl CoordinatorAddress {
         Err(unusable(&self.text, reason))
     }
 
-    /// Where a node may listen that was not told where.
+    /// The addresses to try for a node whose program names none.
     fn node_listens(&self) -> Vec<SocketAddr> {
         let listen_for = |ip: IpAddr| if self.reach == Reach::ThisHost { ip } else { every_address(ip) };
         self.resolved.iter().map(|at| SocketAddr::new(listen_for(at.ip()), 0)).collect()
     }
 
-    /// What others are told to call, for the `index`-th node of a process, which listens at
+    /// The address that other nodes call, for the `index`-th node of a process, which listens at
     /// `address`. `own` finds the address by which this host reaches another.
     fn advertised(
         &self,
@@ -181,8 +183,8 @@ impl CoordinatorAddress {
         if !address.ip().is_unspecified() {
             return Ok(address.to_string());
         }
-        // By the route to the coordinator, or, if that is on this host, by the route to other
-        // networks.
+        // Take the route to the coordinator or, if the coordinator is on this host, the route to
+        // other networks.
         let here = |at: &SocketAddr| at.ip().is_loopback() || at.ip().is_unspecified();
         let routes = match self.resolved.iter().all(here) {
             true => vec![outside(Ipv4Addr::UNSPECIFIED.into()), outside(Ipv6Addr::UNSPECIFIED.into())],
@@ -193,7 +195,8 @@ impl CoordinatorAddress {
         Ok(SocketAddr::new(ip.unwrap_or_else(|| loopback(address.ip())), address.port()).to_string())
     }
 
-    /// Listens as the `index`-th node of a process, with the coordinator known to its transport.
+    /// Listens as the `index`-th node of a process, and tells its transport where the coordinator
+    /// is.
     pub fn listen_as_node(&self, connect: &Connect, index: u32, pauses: bool, pool: &Pool) -> Result<Endpoint, Error> {
         let ports = |mut at: SocketAddr| match (at.port(), u16::try_from(u32::from(at.port()) + index)) {
             (0, _) => Ok(at),
@@ -214,23 +217,23 @@ impl CoordinatorAddress {
         if self.reach == Reach::OtherHosts && split(&address).is_none_or(|(host, _)| is_local(host)) {
             tracing::warn!(
                 coordinator_address = self.text,
-                "other hosts are told to call this node at {address}, which only this host can; say by which address they \
-                 can (--advertise HOST, Connect::advertise), or use localhost if there are no others"
+                "this node advertises {address}, which only this host can call; name an address that other hosts can call \
+                 (--advertise HOST, Connect::advertise), or give the coordinator's address as localhost if all nodes are here"
             );
         }
         transport.know_at(NodeId::Coordinator, self.callable());
         Ok(Endpoint { transport, waiter, address })
     }
 
-    /// Where the coordinator is called.
+    /// The addresses at which to call the coordinator.
     fn callable(&self) -> Vec<SocketAddr> {
         let callable = |ip: IpAddr| if ip.is_unspecified() { loopback(ip) } else { ip };
         self.resolved.iter().map(|at| SocketAddr::new(callable(at.ip()), at.port())).collect()
     }
 }
 
-/// Listens at the first of these addresses that can be listened at. If none can, the error is the
-/// first one's.
+/// Listens at the first of these addresses that works. If none works, returns the first one's
+/// error.
 fn listen_at_first(
     addresses: &[SocketAddr],
     settings: &SocketSettings,
@@ -245,7 +248,8 @@ fn listen_at_first(
     Err(problem.unwrap_or_else(|| ErrorKind::AddrNotAvailable.into()))
 }
 
-/// What others are told where the program says so: a host alone gets the port that is listened at.
+/// The address to advertise if the program names one. A host without a port gets the port that the
+/// node listens at.
 fn advertise_at(advertise: &str, index: u32, port: u16) -> Result<String, Error> {
     if let Some((host, first)) = split(advertise) {
         let port = u16::try_from(u32::from(first) + index);
@@ -268,7 +272,8 @@ fn loopback(like: IpAddr) -> IpAddr {
     if like.is_ipv6() { Ipv6Addr::LOCALHOST.into() } else { Ipv4Addr::LOCALHOST.into() }
 }
 
-/// An address of no host (RFC 5737, RFC 3849): the route there leads out of this host.
+/// An address that is reserved for documentation (RFC 5737, RFC 3849). The route to it leads out of
+/// this host.
 fn outside(like: IpAddr) -> SocketAddr {
     let ip: IpAddr = if like.is_ipv6() {
         Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into()
@@ -278,7 +283,7 @@ fn outside(like: IpAddr) -> SocketAddr {
     SocketAddr::new(ip, 9)
 }
 
-/// The address by which this host reaches `peer`: no packet is sent to find out.
+/// The address by which this host reaches `peer`. Sends no packet.
 fn own_ip(peer: SocketAddr) -> Option<IpAddr> {
     let socket = UdpSocket::bind((every_address(peer.ip()), 0)).ok()?;
     socket.connect(peer).ok()?;
@@ -304,13 +309,13 @@ mod tests {
     }
 
     #[test]
-    fn where_the_coordinator_and_the_nodes_listen_and_are_called() {
-        // (the coordinator's address, what it stands for here; the coordinator listens, is called;
-        // a node listens)
+    fn coordinator_and_nodes_listen_at_reachable_addresses() {
+        // (the coordinator's address, what it resolves to here; where the coordinator listens,
+        // where it is called, where a node listens)
         let cases = [
             ("10.0.0.1:7", &["10.0.0.1:7"][..], &["10.0.0.1:7"][..], &["10.0.0.1:7"][..], &["0.0.0.0:0"][..]),
             ("head:7", &["10.0.0.1:7"], &["10.0.0.1:7"], &["10.0.0.1:7"], &["0.0.0.0:0"]),
-            // A host whose own name is a loopback address.
+            // A host whose own name resolves to a loopback address.
             ("head:7", &["127.0.1.1:7"], &["0.0.0.0:7"], &["127.0.1.1:7"], &["0.0.0.0:0"]),
             ("head:7", &["[::1]:7", "127.0.1.1:7"], &["[::]:7"], &["[::1]:7", "127.0.1.1:7"], &["[::]:0", "0.0.0.0:0"]),
             ("0.0.0.0:7", &["0.0.0.0:7"], &["0.0.0.0:7"], &["127.0.0.1:7"], &["0.0.0.0:0"]),
@@ -333,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn several_coordinators_listen_at_several_addresses_and_each_takes_its_own() {
+    fn coordinator_of_several_listens_at_the_first_free_address() {
         let free = net::free_address().expect("a free port");
         let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
         let other = taken.local_addr().expect("bound");
@@ -347,9 +352,9 @@ mod tests {
     }
 
     #[test]
-    fn what_others_are_told() {
-        // (the coordinator's address, what it stands for here, --advertise, listens at; others are
-        // told)
+    fn node_advertises_an_address_that_others_can_call() {
+        // (the coordinator's address, what it resolves to here, --advertise, where the node
+        // listens; what it advertises)
         let cases = [
             ("10.0.0.1:7", "10.0.0.1:7", None, "0.0.0.0:55", "10.0.0.5:55"),
             ("10.0.0.1:7", "10.0.0.1:7", None, "127.0.0.1:55", "127.0.0.1:55"),
@@ -384,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_is_none_is_refused_with_a_reason() {
+    fn malformed_address_is_refused_with_a_reason() {
         // (the coordinator's address, words of the refusal)
         let cases = [
             ("nowhere", "write host:port"),

@@ -1,10 +1,10 @@
-//! What a program may want to know of codecs before it makes a table.
+//! Whether codecs are lossy: a question that a program asks before it makes a table.
 
 use codec::Pipeline;
 use types::Codecs;
 
-/// Whether codecs of these names change values. `auto` may. Names that are no codecs do not: making
-/// the table says so.
+/// Whether any of these codecs is lossy, so that values may change. `auto` counts as lossy. Unknown
+/// names count as lossless here; making the table refuses them.
 ///
 /// ```
 /// assert!(slackwater::policy::is_lossy(&["keys", "1bit"]) && slackwater::policy::is_lossy(&["auto"]));

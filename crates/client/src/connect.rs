@@ -1,4 +1,4 @@
-//! How to reach a run of several processes.
+//! Options of a node that joins a run of several processes: addresses, place, limits of time.
 
 use net::SameHost;
 use node::{LeaveSignal, WaitPolicy};
@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How to reach a run of several processes. Those of one host talk through shared memory, others
-/// over TCP.
+/// How a process joins a run of several processes. Nodes of one host talk through shared memory,
+/// nodes of different hosts over TCP.
 ///
 /// ```
 /// use slackwater::Connect;
@@ -24,50 +24,49 @@ use std::time::Duration;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Connect {
-    /// The coordinator's `host:port`, the same for every process of the run. Where
-    /// there are several coordinators, the places of all of them, with commas between; whichever
-    /// leads is found, and waited for as long as `join_limit`. Where the coordinator itself runs,
-    /// it may also be `0.0.0.0:port` or `[::]:port`: it then listens at every address of its host.
+    /// The coordinator's `host:port`, the same for every process of the run. With several
+    /// coordinators, the addresses of all, separated by commas: the node waits up to `join_limit`
+    /// for the one that leads. The process that runs the coordinator may also say `0.0.0.0:port` or
+    /// `[::]:port`: it then listens at every address of its host.
     pub coordinator_address: String,
-    /// Where this node listens, where that matters; port 0 takes any free one. Without it, at any
-    /// free port: of the loopback address if the coordinator place is one, else of every address. A
-    /// process of several servers takes the port given and those after it.
+    /// The address that this node listens at; port 0 takes any free port. `None` takes any free
+    /// port: of the loopback address if the coordinator's address is one, else of every address. A
+    /// process of several servers takes this port and those after it.
     pub listen: Option<SocketAddr>,
-    /// How others can call this node, if not by the address by which it reaches the coordinator:
-    /// `host`, or `host:port` where the port differs from the one it listens at, too.
+    /// The address that other nodes call, if it is not the one by which this node reaches the
+    /// coordinator: `host`, or `host:port` if the port differs too.
     pub advertise: Option<String>,
-    /// Which worker or server to be, where that matters (the first of several, for a process of
-    /// several servers); otherwise the first that is free. Name the place of every process of a
-    /// role, or of none.
+    /// Which worker or server to be, by number: for a process of several servers, the first of
+    /// them. `None` takes the first free number. Set it for every process of a role, or for none.
     pub place: Option<u32>,
-    /// The job that this node is started for, where that is to be checked: a coordinator of another
-    /// job turns it away. Empty if not.
+    /// The job that this node belongs to: a coordinator of another job turns it away. Empty turns
+    /// the check off.
     pub job: String,
-    /// How long to wait for everybody to join.
+    /// How long to wait until all nodes have joined.
     pub join_limit: Duration,
-    /// A node that is silent for this long is lost.
+    /// A node that is silent for this long counts as lost.
     pub failure_timeout: Duration,
     /// How threads wait.
     pub wait: WaitPolicy,
-    /// How this node talks to those of its own host.
+    /// How this node talks to nodes of its own host.
     pub same_host: SameHost,
-    /// Where everything that this node is told and says is recorded, in a file named after it;
-    /// nowhere without.
+    /// The folder to record this node's inputs and frames in, in a file named after the node.
+    /// `None` records nothing.
     pub record: Option<PathBuf>,
-    /// Tells this node to leave in good order.
+    /// Signal by which the program tells this node to leave in good order.
     pub leave: LeaveSignal,
 }
 
 impl Connect {
-    /// Join at `address`, listen wherever that lets others call, wait five minutes for everybody,
-    /// and take a node that is silent for two seconds for lost.
+    /// The defaults for the coordinator at `address`: listen where other nodes can call, wait at
+    /// most five minutes for all nodes to join, and count a node as lost after two silent seconds.
     ///
     /// ```
     /// use slackwater::{Connect, Session};
     /// use std::time::Duration;
     ///
     /// let connect = Connect { join_limit: Duration::from_millis(100), ..Connect::to("127.0.0.1:1") };
-    /// let error = Session::connect(&connect).err().expect("nobody is there");
+    /// let error = Session::connect(&connect).err().expect("no coordinator listens there");
     /// assert!(error.to_string().contains("no answer from the coordinator"));
     /// ```
     #[must_use]

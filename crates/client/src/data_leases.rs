@@ -1,5 +1,5 @@
-//! Data leases: input that workers take range by range, so that each example counts once whoever
-//! comes and goes.
+//! Data leases: workers take input range by range, so that each example counts once although
+//! workers come and go.
 
 use crate::session::SessionState;
 use crate::{Error, Session};
@@ -13,10 +13,11 @@ use types::Span;
 use wire::LeaseTerms;
 use worker::LeaseGrant;
 
-/// Leases that are asked for at a time, so that the next is there when one is done.
+/// How many leases a worker asks for at a time, so that the next is there when one is done.
 const AT_ONCE: u64 = 2;
 
-/// Input that is leased: how it is cut, and how often it is read. Every worker must say the same.
+/// A leased input: how many ranges it has, and how often it is read. Every worker must describe it
+/// alike.
 ///
 /// ```
 /// use slackwater::data_leases::LeasedInput;
@@ -28,37 +29,39 @@ const AT_ONCE: u64 = 2;
 pub struct LeasedInput(LeaseTerms);
 
 impl LeasedInput {
-    /// Input in so many ranges, read once, in order, with one minibatch in a clock.
+    /// Input of `ranges` ranges, read once, in order, with one minibatch per clock.
     #[must_use]
     pub fn new(ranges: u64) -> Self {
         let (epochs, shuffle, per_clock, fingerprint) = (1, None, 1, 0);
         Self(LeaseTerms { ranges, epochs, shuffle, per_clock, fingerprint, input: format!("{ranges} ranges") })
     }
 
-    /// Read so often.
+    /// Sets how many times the input is read. 1 unless set.
     #[must_use]
     pub fn epochs(mut self, epochs: u32) -> Self {
         self.0.epochs = epochs;
         self
     }
 
-    /// With the ranges of each epoch in an order that the seed says.
+    /// Shuffles the ranges of each epoch by this seed. In order unless set.
     #[must_use]
     pub fn shuffled(mut self, seed: u64) -> Self {
         self.0.shuffle = Some(seed);
         self
     }
 
-    /// With so many minibatches in a clock, for a worker of average speed. Shares are whole
-    /// numbers: at 8, they follow speed to a sixteenth; at 1, they cannot follow it at all.
+    /// Sets how many minibatches a worker of average speed puts into a clock. 1 unless set. A
+    /// worker's [share](DataLeases::share) is a whole number: at 8 it follows the worker's speed to
+    /// a sixteenth; at 1 it cannot follow it at all.
     #[must_use]
     pub fn per_clock(mut self, minibatches: u32) -> Self {
         self.0.per_clock = minibatches;
         self
     }
 
-    /// In words, and with a number that is the same for all who cut and read alike: a worker with
-    /// another is turned away, and told both in words.
+    /// Describes the input in words, and with a fingerprint that is equal for workers that cut and
+    /// read alike. A worker with another fingerprint is turned away; the error shows both
+    /// descriptions.
     #[must_use]
     pub fn named(mut self, input: &str, fingerprint: u128) -> Self {
         (self.0.input, self.0.fingerprint) = (input.to_owned(), fingerprint);
@@ -66,19 +69,21 @@ impl LeasedInput {
     }
 }
 
-/// A worker's leases of one data set. Made by [`Session::leases`].
+/// One worker's leases of one data set. Made by [`Session::leases`].
 ///
-/// Lease `epoch × ranges + range` is one range of the input in one epoch. A worker takes one,
-/// pushes what it learns from its minibatches
-/// ([`PushOptions::lease`](crate::table::PushOptions::lease)), and commits it. The leases of a
-/// worker that is lost are given to others, which learn from them again; shards leave out what they
-/// hold already. So every example counts once, if a lease is learnt from in the same way every
-/// time: its minibatches must be cut from the lease alone, and each must push the same keys to the
-/// same tables in the same order.
+/// Lease `epoch × ranges + range` is one range of the input in one epoch. A worker takes a lease,
+/// pushes the gradients of its minibatches
+/// ([`PushOptions::lease`](crate::table::PushOptions::lease)), and commits it. If the worker is
+/// lost, the coordinator gives its leases to other workers, which process them again; shards leave
+/// out the parts that they hold already.
 ///
-/// A worker for which nothing is left waits for what others hold, since that may come back.
-/// Meanwhile it ends clocks as they do, so that nobody waits for it; when all is committed, every
-/// worker is at the same clock.
+/// So every example counts once, provided that a lease is processed in the same way every time. Its
+/// minibatches must depend on the lease alone, and each must push the same keys to the same tables
+/// in the same order.
+///
+/// A worker without a lease waits while others hold leases, because those may come back. Meanwhile
+/// it ends clocks as the others do, so that no worker waits for it. When all leases are committed,
+/// every worker is at the same clock.
 ///
 /// ```
 /// use slackwater::{Keys, RunSize, Session, TableSpec};
@@ -95,7 +100,7 @@ impl LeasedInput {
 ///             while let Some(lease) = leases.next_lease()? {
 ///                 let keys = counts.keys(&[lease.range()]);
 ///                 let learnt = PushOptions { lease: Some(&lease), ..PushOptions::default() };
-///                 drop(counts.push_opts(&keys, vec![1.0], learnt)?);      // its only minibatch
+///                 drop(counts.push_opts(&keys, vec![1.0], learnt)?);      // the lease's only minibatch
 ///                 leases.commit(lease)?;
 ///                 in_clock += 1;
 ///                 if in_clock >= leases.share() {
@@ -104,7 +109,7 @@ impl LeasedInput {
 ///                 }
 ///             }
 ///             session.barrier()?;
-///             assert_eq!(counts.pull(&Keys::run(0..20))?.wait()?.values(), [3.0; 20]);    // each once an epoch
+///             assert_eq!(counts.pull(&Keys::run(0..20))?.wait()?.values(), [3.0; 20]);    // each range once per epoch
 ///             session.close()
 ///         });
 ///     }
@@ -118,11 +123,11 @@ pub struct DataLeases {
     taken: VecDeque<u64>,
     share: u32,
     over: bool,
-    /// Time that the program itself had used up when it committed last.
+    /// The program's computing time at its last commit.
     busy: Duration,
 }
 
-/// What there is for a worker that asks for a lease.
+/// The answer to a worker that asks for a lease.
 ///
 /// ```
 /// use slackwater::{RunSize, Session};
@@ -132,7 +137,7 @@ pub struct DataLeases {
 /// let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
 /// let mut leases = session.leases("train", &LeasedInput::new(1))?;
 /// let NextLease::Lease(lease) = leases.next_within(Duration::from_secs(9))? else { panic!("there is one") };
-/// // The only one, and this worker holds it itself.
+/// // There is one lease, and this worker holds it.
 /// assert!(matches!(leases.next_within(Duration::ZERO)?, NextLease::NoneYet));
 /// leases.commit(lease)?;
 /// assert!(matches!(leases.next_within(Duration::from_secs(9))?, NextLease::Over));
@@ -141,17 +146,18 @@ pub struct DataLeases {
 /// ```
 #[derive(Debug)]
 pub enum NextLease {
-    /// This one is to be learnt from.
+    /// The lease to process next.
     Lease(DataLease),
-    /// Nothing is there yet: what is left, others hold, or the answer is under way.
+    /// No lease is available yet: other workers hold the rest, or the coordinator's answer is under
+    /// way.
     NoneYet,
     /// Every lease is committed, or all were [ended](DataLeases::end) early.
     Over,
 }
 
-/// One range of the input in one epoch, this worker's to learn from until it is committed. One that
-/// is dropped instead stays this worker's until that leaves, and so long there is no end of the
-/// data set.
+/// One range of the input in one epoch. It is this worker's until the worker commits it. A lease
+/// that is dropped instead stays with this worker until it leaves the run, and the data set cannot
+/// end before.
 #[derive(Debug)]
 #[must_use = "others wait until it is committed"]
 pub struct DataLease {
@@ -167,19 +173,19 @@ impl DataLease {
         self.id.number
     }
 
-    /// Which pass over the input it is of, from 0.
+    /// The epoch that it belongs to, from 0.
     #[must_use]
     pub fn epoch(&self) -> u64 {
         self.order.epoch(self.id.number)
     }
 
-    /// Which range of the input it is, from 0.
+    /// The range of the input, from 0.
     #[must_use]
     pub fn range(&self) -> u64 {
         self.order.range(self.id.number)
     }
 
-    /// How many leases of the run come before it in the order of granting: about how far the run
+    /// How many leases come before this one in the order of granting. Tells about how far the run
     /// is.
     #[must_use]
     pub fn place(&self) -> u64 {
@@ -190,16 +196,16 @@ impl DataLease {
         self.id
     }
 
-    /// So many examples were learnt from.
+    /// Counts examples of this lease that were pushed.
     pub(crate) fn learnt_from(&self, examples: u64) {
         self.examples.fetch_add(examples, Ordering::Relaxed);
     }
 }
 
 impl Session {
-    /// Leases a data set by name, together with all workers that name it. Blocks until the
-    /// coordinator has answered. Fails if another worker leases other input by that name, or by
-    /// other terms ([`Error::Leases`]), or if the run is lost ([`Error::Run`]).
+    /// Leases a data set by name, together with all workers that use the same name. Blocks until
+    /// the coordinator has answered. Fails if another worker described the input of that name
+    /// differently ([`Error::Leases`]), or if the run is lost ([`Error::Run`]).
     ///
     /// ```
     /// # use slackwater::{RunSize, Session};
@@ -218,15 +224,15 @@ impl Session {
         let opened = shared.driver.wait_until(|worker| worker.leases(name).cloned())?;
         let set = opened.map_err(|problem| Error::Leases { problem })?;
         let order = LeaseOrder { ranges: terms.ranges, shuffle: terms.shuffle };
-        let (taken, share, over, busy) = (VecDeque::new(), terms.per_clock, false, self.time_breakdown().compute());
-        Ok(DataLeases { shared, set, order, taken, share, over, busy })
+        let busy = self.time_breakdown().compute();
+        Ok(DataLeases { shared, set, order, taken: VecDeque::new(), share: terms.per_clock, over: false, busy })
     }
 }
 
 impl DataLeases {
-    /// The next lease to learn from, or none when every lease is committed. Blocks while others
-    /// hold what is left; after a few seconds the log says who. Fails if the run is lost
-    /// ([`Error::Run`]) or a commit was refused ([`Error::Leases`]).
+    /// The next lease to process, or `None` when every lease is committed. Blocks while other
+    /// workers hold the remaining leases; after a few seconds the log names them. Fails if the run
+    /// is lost ([`Error::Run`]) or a commit was refused ([`Error::Leases`]).
     ///
     /// ```
     /// # use slackwater::{RunSize, Session};
@@ -252,14 +258,15 @@ impl DataLeases {
         }
     }
 
-    /// As [`DataLeases::next_lease`], and blocks no longer than `limit`. A worker that holds a
-    /// lease can take the next one ahead of time with a limit of nothing, to read what it will
-    /// learn from; to wait for it longer would be to wait for itself.
+    /// As [`DataLeases::next_lease`], and blocks at most for `limit`. A worker that holds a lease
+    /// can take the next one ahead of time, to read its input early. It should pass a limit of
+    /// zero: the remaining leases may be its own.
     pub fn next_within(&mut self, limit: Duration) -> Result<NextLease, Error> {
-        let (set, driver) = (self.set, self.shared.driver.clone());
+        let set = self.set;
+        let driver = self.shared.driver.clone();
         self.check_commits()?;
         if self.taken.len() < AT_ONCE as usize && !self.over {
-            // Ahead of time, so that they are there when they are needed.
+            // Ask ahead of time, so that the next leases are there when the program needs them.
             let grant = driver.call(|worker| {
                 let grant = worker.take_leases(set);
                 worker.ask_leases(set, AT_ONCE);
@@ -283,8 +290,8 @@ impl DataLeases {
         })
     }
 
-    /// Whether some worker has [ended](Self::end) the data set before all of it was learnt from.
-    /// Whoever finds that so ends it, too. Does not block.
+    /// Whether a worker has [ended](Self::end) the data set before all of it was processed. A
+    /// worker that sees this must end it too. Does not block.
     ///
     /// ```
     /// # use slackwater::{RunSize, Session};
@@ -294,7 +301,7 @@ impl DataLeases {
     /// let lease = leases.next_lease()?.expect("the first");
     /// leases.commit(lease)?;
     /// assert!(!leases.is_ended());
-    /// leases.end()?;                                  // that is enough
+    /// leases.end()?;                                  // enough was learnt
     /// assert!(leases.is_ended() && leases.next_lease()?.is_none());
     /// # session.close()?;
     /// # Ok::<(), slackwater::Error>(())
@@ -304,14 +311,15 @@ impl DataLeases {
         self.shared.driver.call(|worker| worker.leases_ended(self.set))
     }
 
-    /// Ends the data set for all workers, wherever they are in it: nothing more is granted. What
-    /// was pushed stays. Blocks until every worker that holds leases has ended it, too, or has
-    /// committed them; then all are at the same clock. Fails if the run is lost ([`Error::Run`]) or
-    /// a commit was refused ([`Error::Leases`]).
+    /// Ends the data set for all workers: the coordinator grants no more leases. Pushes that were
+    /// made stay. Blocks until every worker that holds leases has committed them or has ended the
+    /// data set too; then all are at the same clock. Fails if the run is lost ([`Error::Run`]) or a
+    /// commit was refused ([`Error::Leases`]).
     pub fn end(&mut self) -> Result<(), Error> {
-        let (set, driver) = (self.set, self.shared.driver.clone());
+        let set = self.set;
+        let driver = self.shared.driver.clone();
         if !self.over {
-            // A commit that comes after would be refused.
+            // The coordinator refuses a commit that comes after the end.
             driver.wait_until(|worker| (worker.uncommitted(set) == 0).then_some(()))?;
             driver.call(|worker| worker.end_leases(set));
         }
@@ -339,8 +347,7 @@ impl DataLeases {
         problems.into_iter().next().map_or(Ok(()), |problem| Err(Error::Leases { problem }))
     }
 
-    /// How many minibatches to put into a clock, by how fast this worker has been: end the clock
-    /// after so many.
+    /// How many minibatches this worker should put into a clock, according to its measured speed.
     ///
     /// ```
     /// # use slackwater::{RunSize, Session};
@@ -355,9 +362,9 @@ impl DataLeases {
         self.share
     }
 
-    /// A lease is done: whatever there was to learn from it was pushed, in this clock or earlier.
-    /// It is committed once all of that is acknowledged; this returns at once. To be said before
-    /// the clock ends.
+    /// Commits a lease: the program has pushed everything for it, in this clock or earlier. Call it
+    /// before the clock ends. Returns at once; the worker sends the commit when all those pushes
+    /// are acknowledged.
     ///
     /// ```
     /// # use slackwater::{RunSize, Session, TableSpec};

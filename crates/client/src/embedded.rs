@@ -1,4 +1,5 @@
-//! A whole run in one process: coordinator, servers and workers as threads that exchange messages.
+//! Embedded runs: coordinator, servers and workers are threads of one process and exchange messages
+//! through mailboxes.
 
 use crate::session::token;
 use crate::{Error, Session};
@@ -15,24 +16,26 @@ use types::{NodeId, RunSize};
 use update::Updaters;
 use wire::{NodeRole, Pool};
 
-/// A thread that is silent for this long in one process has fallen over.
+/// A thread of an embedded run that is silent for this long counts as lost.
 const FAILURE_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long the nodes of an embedded run wait for each other to join.
 const JOIN_LIMIT: Duration = Duration::from_secs(30);
 
-/// The threads behind an embedded run's sessions.
+/// The coordinator's and servers' threads of an embedded run. The last session joins them.
 pub(crate) struct EmbeddedThreads {
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Drop for EmbeddedThreads {
     fn drop(&mut self) {
-        // The last session has left, so every thread is on its way out.
+        // The last session has left the run, so every thread is about to end.
         for thread in lock(&self.threads).drain(..) {
             thread.join().ok();
         }
     }
 }
 
+/// Starts the threads and returns the sessions, by rank.
 pub(crate) fn start(
     size: RunSize,
     registry: Updaters,
@@ -47,7 +50,7 @@ pub(crate) fn start(
     let settings = CoordinatorSettings {
         join_limit: JOIN_LIMIT,
         failure_timeout: FAILURE_TIMEOUT,
-        // Nothing is lost between threads.
+        // Mailboxes lose no messages, so none has to be repeated at the end.
         farewell: Duration::ZERO,
         linger: Duration::ZERO,
         ..CoordinatorSettings::new(size)
@@ -66,7 +69,7 @@ pub(crate) fn start(
             pool: pool.clone(),
             ..ServerSettings::new(token())
         };
-        // A place under a name of its own until the coordinator gives one.
+        // A temporary node name, until the coordinator assigns one.
         let (transport, waiter) = exchange.join(NodeId::Server((1 << 29) - 1 - index));
         let recording = recorder()?;
         threads.push(spawn(format!("server {index}"), move || {
@@ -112,7 +115,7 @@ pub(crate) fn start(
     Ok(sessions)
 }
 
-/// Says why a thread ended early, unless every session says so itself.
+/// Logs why a thread ended early, unless every session reports the same failure.
 fn report<R>(result: Result<R, NodeError>) {
     match result {
         Ok(_) | Err(NodeError::Lost { .. } | NodeError::GivenUp { .. }) => {}
@@ -120,7 +123,7 @@ fn report<R>(result: Result<R, NodeError>) {
     }
 }
 
-/// Starts a thread with a name, which debuggers and profilers show.
+/// Starts a named thread. Debuggers and profilers show the name.
 fn spawn(name: String, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Error> {
     let failed = |error: std::io::Error| NodeError::NoThread { name: name.clone(), reason: error.to_string() };
     Ok(std::thread::Builder::new().name(name.clone()).spawn(work).map_err(failed)?)

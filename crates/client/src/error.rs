@@ -1,12 +1,12 @@
-//! What can go wrong, by what the program can do about it.
+//! [`Error`]: why a call failed, one variant per decision that a program can make.
 
 use node::NodeError;
 use types::{Placement, RunSize, SpecError, WorkerId};
 use wire::{KeyError, Refusal};
 use worker::TableFailure;
 
-/// Why a call failed. Every message says what, where and what to do; the variants are what a
-/// program can decide on.
+/// Why a call failed. The message says what failed, where, and what to do. A program decides by the
+/// variant.
 ///
 /// ```
 /// # use slackwater::{Error, Keys, RunSize, Session, TableSpec};
@@ -25,62 +25,63 @@ use worker::TableFailure;
 /// ```
 #[derive(Clone, thiserror::Error)]
 pub enum Error {
-    /// The run is over for this node: it could not be joined, or a node was lost. Start again.
+    /// The run is over for this node: the node could not join, or a node was lost. Start the run
+    /// again.
     #[error(transparent)]
     Run(#[from] NodeError),
-    /// A run of this size could hold or do nothing. Change the size.
+    /// A run needs at least one server and one worker. Change the size.
     #[error("a run needs a server and a worker at least, not {} servers and {} workers", .0.servers, .0.workers)]
     RunSize(RunSize),
-    /// The table's spec does not hold together. Change the spec.
+    /// The table's spec contradicts itself. Change the spec.
     #[error(transparent)]
     Spec(#[from] SpecError),
-    /// The table could not be made, for instance because another worker made it differently.
+    /// The table could not be made, for instance because another worker made it with another spec.
     #[error("{problem}")]
     Table {
-        /// In words.
+        /// What is wrong, and what to do.
         problem: String,
     },
     /// The data set cannot be leased, for instance because another worker reads other files, or a
     /// lease could not be committed.
     #[error("{problem}")]
     Leases {
-        /// In words.
+        /// What is wrong, and what to do.
         problem: String,
     },
-    /// The keys are no key list. Change the keys.
+    /// The keys are not a valid key list: out of order, or repeated. Change the keys.
     #[error(transparent)]
     Keys(#[from] KeyError),
-    /// The batch does not fit the table; nothing was sent.
+    /// The batch does not fit the table. The worker sent nothing.
     #[error(transparent)]
     Batch(#[from] TableFailure),
-    /// A shard refused a part of the batch and left its rows as they were; other parts of it have
-    /// been applied. What to do depends on the refusal: mend the values, raise `max_rows`, or join
-    /// again.
+    /// A shard refused a part of the batch and left the rows of that part as they were. Other parts
+    /// of the batch are applied. What to do depends on the refusal: correct the values, raise
+    /// `max_rows`, or join again.
     #[error("a push or pull of {worker} was refused: {}{}", refusal.describe(table, *placement), so_were(*others))]
     Refused {
-        /// Whose push or pull it was: this worker's.
+        /// The worker that made the push or pull: this one.
         worker: WorkerId,
         /// The table's name.
         table: String,
-        /// The table's order, to name a refused row: its key is `placement.key(position)`.
+        /// The table's order. The key of a refused row is `placement.key(position)`.
         placement: Placement,
-        /// What was wrong.
+        /// Why the shard refused the part.
         refusal: Refusal,
-        /// How many others were refused that nobody waits for: a clock, or the end of the session,
-        /// tells the first of them.
+        /// How many other refused parts of dropped tickets there are. The end of a clock or session
+        /// reports the first and counts the others.
         others: usize,
     },
-    /// An address is none, or cannot be listened at.
+    /// An address is malformed, or the node cannot listen at it.
     #[error("cannot use the address {address}: {reason}")]
     Address {
-        /// As given.
+        /// The address, as the program gave it.
         address: String,
-        /// In words.
+        /// What is wrong, and what to do.
         reason: String,
     },
 }
 
-/// What a message says of those that it does not name.
+/// How a message counts the refusals that it does not name.
 fn so_were(others: usize) -> String {
     match others {
         0 => String::new(),
@@ -89,8 +90,8 @@ fn so_were(others: usize) -> String {
     }
 }
 
-/// In words, as [`Display`](std::fmt::Display): this is what is shown where `main` returns it, or
-/// an `expect` meets it.
+/// The same text as [`Display`](std::fmt::Display), because `main` and `expect` show the `Debug`
+/// form.
 impl std::fmt::Debug for Error {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{self}")

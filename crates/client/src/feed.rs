@@ -1,4 +1,5 @@
-//! The change feed of a table: each row that changed or was deleted, as it is now.
+//! The change feed of a table: a program asks for the rows that changed or were deleted, as they
+//! are now.
 
 use crate::observer::ObservedTable;
 use crate::table::{Table, TargetNumber};
@@ -9,46 +10,47 @@ use types::{Clock, Placement, Position, PositionRange, WorkerId};
 use wire::{ASK_AGAIN, FeedCursor, FeedProgress, FeedReader, FeedStep, Pulled};
 use worker::{Op, TicketOutcome};
 
-/// How often shards are asked while nothing changes.
+/// How often the feed polls the shards while nothing changes.
 const ASK_EVERY: Duration = Duration::from_millis(20);
-/// How soon a shard is asked again that is between two states that readers may see.
+/// How soon the feed asks a shard again that could not answer yet: it is between two states that
+/// readers may see.
 const ASK_SOON: Duration = Duration::from_millis(1);
 
-/// From where on a table is followed.
+/// Where a feed begins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FollowFrom {
-    /// What changes from now on.
+    /// With the changes from now on.
     #[default]
     Now,
-    /// All rows, and then what changes.
+    /// With all rows; then the changes.
     Rows,
-    /// What has changed since the run came to this clock. Servers remember that while the table is
-    /// followed, and for a minute after that; otherwise the feed starts over with all rows, and
-    /// says so. Clocks of another run mean nothing.
+    /// With the changes since the run reached this clock. Servers remember changes while a reader
+    /// follows the table, and for a minute after that. If they no longer hold them, the feed starts
+    /// over with all rows and says so. The clock must be of this run.
     Clock(Clock),
 }
 
-/// How a table is followed: see [`Session::follow_opts`](crate::Session::follow_opts).
+/// Options of a feed: see [`Session::follow_opts`](crate::Session::follow_opts).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FollowOptions {
-    /// From where on: from now on unless set.
+    /// Where the feed begins: with the changes from now on unless set.
     pub from: FollowFrom,
 }
 
-/// Some rows that changed or were deleted.
+/// One page of a feed: rows of one shard that changed or were deleted.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Changes<T> {
-    /// The clock that the rows are of: every update of clocks below it is in.
+    /// The rows reflect every update of clocks below this one.
     pub clock: Clock,
-    /// The shard of the table that the rows are of, from 0.
+    /// The shard of the table that the rows belong to, from 0.
     pub shard: usize,
     /// Whether the feed starts over with this shard: forget all its rows (the keys that
-    /// [`covers`](Self::covers) names); those that exist follow. The feed starts over where its
-    /// reader fell behind, and where another server took over the shard.
+    /// [`covers`](Self::covers) accepts); the rows that exist follow. A feed starts over if its
+    /// reader fell behind, or if another server took over the shard.
     pub starts_over: bool,
     /// The ids of rows that changed.
     pub ids: Vec<u64>,
-    /// What they are now, row after row.
+    /// The values of those rows now, row after row.
     pub values: Vec<T>,
     /// The ids of rows that were deleted.
     pub deleted: Vec<u64>,
@@ -57,46 +59,46 @@ pub struct Changes<T> {
 }
 
 impl<T> Changes<T> {
-    /// Whether a row is of the shard that these changes are of.
+    /// Whether the row `id` belongs to the shard of these changes.
     #[must_use]
     pub fn covers(&self, id: u64) -> bool {
         self.range.contains(self.placement.position(types::Key(id)))
     }
 }
 
-/// The changes of a table, in order for each row. A row that changed often shows its latest values,
-/// and need not show all that were between.
+/// A reader of a table's changes, in order for each row. A row that changed several times shows its
+/// latest values; the feed may skip the values between.
 pub struct Feed<T> {
     source: Box<dyn FeedSource<T> + Send>,
     placement: Placement,
     width: usize,
     shards: Vec<FeedReader>,
-    /// The shard whose turn it is.
+    /// The index of the shard to ask next.
     turn: usize,
 }
 
-/// Where changes come from.
+/// Where a feed reads pages from: a worker's table, or an observer of the run.
 pub(crate) trait FeedSource<T> {
-    /// Asks the shard that holds position `first` what changed from there on. Does not wait for
-    /// long: a shard that cannot answer yet is asked again.
+    /// Asks the shard that holds position `first` what changed from there on. Does not block for
+    /// long: the feed asks again if the shard cannot answer yet.
     fn page(&mut self, cursor: FeedCursor, first: Position) -> Result<FeedPage<T>, Error>;
 }
 
-/// What a question brought.
+/// The answer to one question of the feed.
 enum FeedAnswer<T> {
     Changes(Changes<T>),
     /// Nothing has changed.
     Nothing,
-    /// The shard cannot tell yet.
+    /// The shard cannot answer yet.
     NotYet,
 }
 
-/// What a shard answers.
+/// One answer of a shard.
 pub(crate) struct FeedPage<T> {
     progress: FeedProgress,
     clock: Clock,
     positions: Vec<u64>,
-    /// Of the first positions; the rows of the others were deleted.
+    /// The values of the first positions. The rows of the remaining positions were deleted.
     values: Vec<T>,
 }
 
@@ -119,7 +121,7 @@ impl<T: TargetNumber> Feed<T> {
     ) -> Result<Self, Error> {
         let shards = ranges.into_iter().map(|range| FeedReader::new(range, options.from.cursor())).collect();
         let mut feed = Self { source, placement, width: width as usize, shards, turn: 0 };
-        // What changes after this call is in the feed.
+        // Fix the starting point now, so that the feed holds every change after this call.
         let waits = |shard: &FeedReader| shard.question().0 == FeedCursor::Now;
         while let Some(place) = feed.shards.iter().position(waits) {
             if let FeedAnswer::NotYet = feed.page(place)? {
@@ -130,7 +132,7 @@ impl<T: TargetNumber> Feed<T> {
     }
 
     /// The next rows that changed or were deleted. Blocks until there are some, at most for
-    /// `limit`; then returns none. It may block for longer while a shard fails over to another
+    /// `limit`; then returns `None`. It may block for longer while a shard fails over to another
     /// server. Fails if the run is over.
     ///
     /// ```
@@ -163,21 +165,21 @@ impl<T: TargetNumber> Feed<T> {
         }
     }
 
-    /// The clock to go on from, later or elsewhere, with [`FollowFrom::Clock`]: everything that
-    /// changed before the run came to it has been returned.
+    /// The clock to continue from with [`FollowFrom::Clock`], later or in another process: this
+    /// feed has returned every change before the run reached it.
     #[must_use]
     pub fn clock(&self) -> Clock {
         self.shards.iter().map(FeedReader::clock).min().unwrap_or_default()
     }
 
-    /// The next page of a shard.
+    /// Asks one shard for its next page.
     fn page(&mut self, place: usize) -> Result<FeedAnswer<T>, Error> {
         let shard = &mut self.shards[place];
         let (cursor, first) = shard.question();
         let FeedPage { progress, clock, positions, values } = self.source.page(cursor, first)?;
         let changed = values.len() / self.width;
         if changed > positions.len() {
-            // No server sends that: rows without keys.
+            // Malformed: rows without keys. Ask again.
             return Ok(FeedAnswer::NotYet);
         }
         let (starts_over, positions, values) = match shard.take(&progress, clock) {
@@ -188,19 +190,21 @@ impl<T: TargetNumber> Feed<T> {
         };
         let mut ids: Vec<u64> = positions.iter().map(|at| self.placement.key(Position(*at)).0).collect();
         let deleted = ids.split_off(values.len() / self.width);
-        let (range, placement) = (shard.range(), self.placement);
+        let range = shard.range();
+        let placement = self.placement;
         Ok(FeedAnswer::Changes(Changes { clock, shard: place, starts_over, ids, values, deleted, range, placement }))
     }
 }
 
 impl<T: TargetNumber> FeedPage<T> {
-    /// What a shard has sent, if it is well-formed.
+    /// Reads a shard's answer; `None` if it is malformed.
     pub fn read(clock: Clock, pulled: &Pulled) -> Option<Self> {
-        let (positions, values) = (pulled.positions.numbers()?.to_vec(), pulled.values.numbers()?.to_vec());
+        let positions = pulled.positions.numbers()?.to_vec();
+        let values = pulled.values.numbers()?.to_vec();
         Some(Self { progress: FeedProgress::of(pulled), clock, positions, values })
     }
 
-    /// No shard has answered.
+    /// The page of a shard that has not answered.
     pub fn not_yet() -> Self {
         let progress = FeedProgress { reaches: Some(ASK_AGAIN), last: 0, more: None };
         Self { progress, clock: Clock(0), positions: Vec::new(), values: Vec::new() }
@@ -210,8 +214,7 @@ impl<T: TargetNumber> FeedPage<T> {
 impl<T: TargetNumber> FromOutcome for FeedPage<T> {
     fn from_outcome(outcome: TicketOutcome, _: Placement) -> Self {
         let TicketOutcome::Rows(rows) = outcome else { unreachable!("a page of the feed brings rows") };
-        let (progress, clock, positions) = (rows.feed, rows.clock, rows.positions);
-        Self { progress, clock, positions, values: T::from_target(rows.values) }
+        Self { progress: rows.feed, clock: rows.clock, positions: rows.positions, values: T::from_target(rows.values) }
     }
     fn released_by(&self) -> Option<WorkerId> {
         None
@@ -245,7 +248,7 @@ impl Session {
         self.follow_opts(table, FollowOptions::default())
     }
 
-    /// As [`Session::follow`], from another place on.
+    /// As [`Session::follow`], with options: for example, beginning with all rows.
     ///
     /// ```
     /// # use slackwater::{RunSize, Session, TableSpec};
@@ -255,7 +258,7 @@ impl Session {
     /// let table = session.table::<f32>(TableSpec::sparse("t", 1))?;
     /// table.push(&table.keys(&[7]), vec![0.5])?.wait()?;
     /// let mut feed = session.follow_opts(&table, FollowOptions { from: FollowFrom::Rows })?;
-    /// assert_eq!(feed.next(Duration::from_secs(10))?.expect("the row that there is").ids, [7]);
+    /// assert_eq!(feed.next(Duration::from_secs(10))?.expect("the existing row").ids, [7]);
     /// # session.close()?;
     /// # Ok::<(), slackwater::Error>(())
     /// ```
@@ -267,9 +270,9 @@ impl Session {
     }
 }
 
-/// Follows a table of the run of that coordinator, from outside of the run. Waits at most
-/// `connect.join_limit` for each answer. Fails if the run has no such table, or one of other
-/// numbers ([`Error::Table`]).
+/// Follows a table from a process that is no worker of the run. `connect` names the run's
+/// coordinator. Waits at most `connect.join_limit` for each answer. Fails if the run has no such
+/// table, or if the table has another number type ([`Error::Table`]).
 ///
 /// ```
 /// use slackwater::feed::{self, FollowFrom, FollowOptions};
@@ -292,7 +295,8 @@ impl Session {
 /// ```
 pub fn follow<T: TargetNumber>(connect: &Connect, table: &str, options: FollowOptions) -> Result<Feed<T>, Error> {
     let observed = ObservedTable::find(connect, table)?;
-    let (spec, ranges) = (observed.table().spec.clone(), observed.ranges());
+    let spec = observed.table().spec.clone();
+    let ranges = observed.ranges();
     if spec.number != T::TYPE {
         let problem = format!("table '{table}' holds {}, not {}", spec.number, T::TYPE);
         return Err(Error::Table { problem });

@@ -1,8 +1,9 @@
 //! Slackwater: a parameter server that trains one model on machines that do not keep step.
 //!
-//! A program opens a [`Session`], makes [`Table`]s, and then pulls rows, computes, pushes gradients
-//! and ends its clock. How fresh a read must be, how contributions meet and what an update does to
-//! a row are choices of the table's [`TableSpec`], and none of them changes the program.
+//! A program opens a [`Session`] and makes [`Table`]s. Then it pulls rows, computes, pushes
+//! gradients and ends its clock. A clock is a worker's count of finished units of work. The table's
+//! [`TableSpec`] says how fresh a read must be, how pushes of several workers combine, and what an
+//! update does to a row. A program stays the same when these choices change.
 //!
 //! ```
 //! use slackwater::{Consistency, RunSize, Session, TableSpec};
@@ -12,7 +13,7 @@
 //! let spec = TableSpec::sparse("weights", 1).consistency(Consistency::slack(3));
 //! let weights = session.table::<f32>(spec)?;
 //!
-//! // Keys are put in the table's order, each once. Values go in that order: the order of `keys.ids()`.
+//! // `keys` sorts the ids into the table's order, each once. Values go in the order of `keys.ids()`.
 //! let keys = weights.keys(&[7, 42, 1_000_000]);
 //! let values: Vec<f32> = keys.ids().map(|id| if id == 42 { 2.0 } else { 1.0 }).collect();
 //! weights.push(&keys, values)?.wait()?;
@@ -24,15 +25,17 @@
 //! # Ok::<(), slackwater::Error>(())
 //! ```
 //!
-//! What most programs need is at the root, and all of it in the [`prelude`]. The rest is by theme:
+//! The crate root has what most programs need, and the [`prelude`] has all of it. The rest is in
+//! modules, by subject:
 //!
 //! - [`table`]: keys, values, tickets, and the options of each operation on a table.
 //! - [`policy`]: what a table promises, what an update does, how messages shrink.
-//! - [`updaters`]: updaters of your own.
-//! - [`data_leases`]: input that workers take range by range.
+//! - [`updaters`]: custom updaters.
+//! - [`data_leases`]: input that workers lease range by range.
+//! - [`feed`]: the changes of a table, as they happen.
 //! - [`cluster`]: the nodes of a run, how they are started, and how they end.
-//! - [`monitor`]: how a run is doing, and what its nodes have counted.
-//! - [`recording`]: recordings of a node, and their replay.
+//! - [`monitor`]: the status of a run, and the counters of its nodes.
+//! - [`recording`]: replay of the recordings that nodes make.
 
 mod active_rows;
 mod addresses;
@@ -93,12 +96,12 @@ pub mod policy {
     };
 }
 
-/// Updaters of a program's own: see [`Session::embedded_with`].
+/// Custom updaters: see [`Session::embedded_with`].
 pub mod updaters {
     pub use update::{Number, UpdateStep, Updater, Updaters};
 }
 
-/// The nodes of a run: who is in it, where they are, how they wait, and why they end.
+/// The nodes of a run: membership, addresses, how threads wait, and why a run ends.
 pub mod cluster {
     pub use crate::connect::Connect;
     pub use crate::serve::{ElectionSettings, ResumeFrom, Serve};
@@ -111,7 +114,7 @@ pub mod cluster {
     pub use types::{Bandwidth, BandwidthError, NodeId, RunSize, WorkerId};
 }
 
-/// How a run is doing: its status, as the coordinator tells it, and what its nodes have counted.
+/// The status of a run, as its coordinator reports it, and the counters of its nodes.
 pub mod monitor {
     pub use crate::status::status;
     pub use crate::time_breakdown::TimeBreakdown;
@@ -123,12 +126,12 @@ pub mod monitor {
     pub use worker::{CodecUse, WorkerCounts};
 }
 
-/// Recordings of what a node was told and said, and their replay.
+/// Replay of recordings. A recording holds all inputs and frames of a node.
 pub mod recording {
     pub use node::{RecordingError, Replayed, replay_file};
 }
 
-/// The tour of the README, compiled and run with the other examples.
+/// The README's examples, compiled and run as doctests.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;

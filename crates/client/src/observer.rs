@@ -1,4 +1,5 @@
-//! Questions to a run from a process that is no member of it.
+//! Observers: a process that is no member of a run asks its coordinator for the status, and its
+//! servers for the change feed.
 
 use crate::addresses::{CoordinatorAddress, Endpoint};
 use crate::feed::{FeedPage, FeedSource};
@@ -12,37 +13,37 @@ use std::time::{Duration, Instant};
 use types::{Clock, NodeId, Position, PositionRange, ShardId};
 use wire::{Control, FeedCursor, Frame, Head, KeyPart, Member, Message, Pool, Pull, Status, TableStatus, Wants};
 
-/// A question is sent again after this long.
+/// An unanswered question is sent again after this long.
 const ASK_AGAIN: Duration = Duration::from_millis(200);
 /// After this long without an answer, the observer asks the coordinator which server to ask.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
-/// A shard that fails over answers again after about two failure timeouts. It counts as lost after
-/// this many.
+/// A shard that fails over answers again after about two failure timeouts. The observer gives it up
+/// after this many.
 const LOST_AFTER_TIMEOUTS: u32 = 4;
 
-/// A process that asks the nodes of a run, and is none of them.
+/// A connection to the nodes of a run, of a process that is not one of them.
 pub(crate) struct Observer {
     transport: SocketTransport,
     waiter: SocketWaiter,
     name: NodeId,
-    /// For how long a question is asked.
+    /// How long to repeat a question.
     limit: Duration,
-    /// Numbers questions to shards.
+    /// How many questions were sent to shards; numbers the next one.
     asked: u64,
 }
 
 impl Observer {
-    /// Of the run of that coordinator.
+    /// Observes the run whose coordinator `connect` names.
     pub fn new(connect: &Connect) -> Result<Self, Error> {
         let coordinator = CoordinatorAddress::resolve(connect)?;
         let Endpoint { mut transport, waiter, .. } = coordinator.listen_as_node(connect, 0, false, &Pool::new())?;
-        // A name that the coordinator gives nobody.
+        // A node name outside the range that the coordinator assigns.
         let name = NodeId::Worker((token() as u32 & 0x0FFF_FFFF) | 0x1000_0000);
         transport.rename(name);
         Ok(Self { transport, waiter, name, limit: connect.join_limit, asked: 0 })
     }
 
-    /// How the run stands.
+    /// Asks the coordinator for the run's status.
     pub fn status(&mut self) -> Result<Status, Error> {
         let status = self.ask(NodeId::Coordinator, self.limit, &Message::Control(Control::AskStatus), |_, message| {
             if let Message::Control(Control::Status { status }) = message { Some(*status) } else { None }
@@ -51,7 +52,7 @@ impl Observer {
         status.ok_or_else(|| NodeError::NotBegun { seconds: self.limit.as_secs(), reason }.into())
     }
 
-    /// Asks a node until it answers, or until so long has passed.
+    /// Asks a node until it answers, for at most `limit`.
     fn ask<A>(
         &mut self,
         node: NodeId,
@@ -88,12 +89,12 @@ pub(crate) struct ObservedTable {
     observer: Observer,
     status: Status,
     table: TableStatus,
-    /// Since when each shard has not answered.
+    /// The shards that do not answer, and since when.
     silent: BTreeMap<ShardId, Instant>,
 }
 
 impl ObservedTable {
-    /// The table of that name.
+    /// Finds the table of that name. Fails with the names of the run's tables if there is none.
     pub fn find(connect: &Connect, name: &str) -> Result<Self, Error> {
         let mut observer = Observer::new(connect)?;
         let status = observer.status()?;
@@ -109,33 +110,34 @@ impl ObservedTable {
         Ok(observed)
     }
 
-    /// What it is.
+    /// The table's number and spec.
     pub fn table(&self) -> &TableStatus {
         &self.table
     }
 
-    /// The ranges of its shards.
+    /// The position ranges of the table's shards.
     pub fn ranges(&self) -> Vec<PositionRange> {
         self.status.plan.shards(self.table.spec.shape).iter().map(|placed| placed.range).collect()
     }
 
-    fn know_members(&mut self) {
+    /// Tells the transport where the run's nodes listen.
+        fn know_members(&mut self) {
         let address = |member: &wire::MemberStatus| Member { node: member.node, address: member.address.clone() };
         self.observer.transport.know(&self.status.members.iter().map(address).collect::<Vec<_>>());
     }
 
-    /// Asks the coordinator which servers there are. Fails if it does not answer, or if it leads
-    /// another run than before.
+    /// Asks the coordinator for the current plan and members. Fails if it does not answer, or if it
+    /// leads another run now.
     fn look_again(&mut self) -> Result<(), Error> {
         let begin = Instant::now();
         let status = self.observer.status().map_err(|_| {
-            let reason = format!("no answer for {:.0} s; the run is over, or lost", begin.elapsed().as_secs_f64());
+            let reason = format!("no answer for {:.0} s; the run has ended or is lost", begin.elapsed().as_secs_f64());
             NodeError::Lost { node: NodeId::Coordinator, reason }
         })?;
         let same = |table: &TableStatus| table.table == self.table.table && table.spec == self.table.spec;
         if status.plan.number < self.status.plan.number || !status.tables.iter().any(same) {
             let name = &self.table.spec.name;
-            let problem = format!("the coordinator leads another run than before; follow table '{name}' anew");
+            let problem = format!("the coordinator leads another run now; follow table '{name}' again");
             return Err(Error::Table { problem });
         }
         self.status = status;
@@ -153,11 +155,20 @@ impl<T: TargetNumber> FeedSource<T> for ObservedTable {
             return Ok(FeedPage::not_yet());
         };
         self.observer.asked += 1;
-        let (request, wants) = (self.observer.asked, Wants::Changes { cursor });
+        let request = self.observer.asked;
         let keys = KeyPart::Scan { range: PositionRange { first, last: placed.range.last } };
-        let (after, frontier, subscribe, deltas) = (0, Clock(0), false, None);
-        let (table, shard) = (self.table.table, placed.shard);
-        let pull = Pull { table, shard, request, after, frontier, subscribe, deltas, wants, keys };
+        let shard = placed.shard;
+        let pull = Pull {
+            table: self.table.table,
+            shard,
+            request,
+            after: 0,
+            frontier: Clock(0),
+            subscribe: false,
+            deltas: None,
+            wants: Wants::Changes { cursor },
+            keys,
+        };
         let answer = self.observer.ask(placed.owner, LOOK_AGAIN, &Message::Pull(pull), |head, message| match message {
             Message::Pulled(pulled) if pulled.request == request => FeedPage::read(head.clock, &pulled).map(Ok),
             Message::PullRefused(refused) if refused.request == request => Some(Err(refused.refusal)),
@@ -171,13 +182,13 @@ impl<T: TargetNumber> FeedSource<T> for ObservedTable {
             Some(Err(refusal)) => {
                 let spec = &self.table.spec;
                 let refusal = refusal.describe(&spec.name, spec.shape.placement());
-                let problem = format!("{} refuses to say what changed: {refusal}", placed.owner);
+                let problem = format!("{} refused to read the change feed: {refusal}", placed.owner);
                 Err(Error::Table { problem })
             }
             None => {
                 let silent = self.silent.entry(shard).or_insert_with(Instant::now).elapsed();
                 if silent > self.observer.limit {
-                    let reason = format!("no answer to what changed for {:.0} s", silent.as_secs_f64());
+                    let reason = format!("it has not answered the change feed for {:.0} s", silent.as_secs_f64());
                     return Err(NodeError::Lost { node: placed.owner, reason }.into());
                 }
                 self.look_again()?;

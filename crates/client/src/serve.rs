@@ -1,4 +1,5 @@
-//! A process that holds shards, and the coordinator if it is told to.
+//! Server processes: one or more servers, a thread each, and the run's coordinator if the program
+//! asks for it.
 
 use crate::addresses::CoordinatorAddress;
 use crate::session::{check_size, token};
@@ -13,7 +14,8 @@ use types::RunSize;
 use update::Updaters;
 use wire::Pool;
 
-/// A process that serves a run of several: servers, and the coordinator if it is told to be.
+/// A process that serves a run of several processes: its servers, and the coordinator if
+/// `coordinate` is set.
 ///
 /// ```no_run
 /// use slackwater::{Connect, RunSize, Serve};
@@ -29,31 +31,30 @@ use wire::Pool;
 /// ```
 #[derive(Clone)]
 pub struct Serve {
-    /// The coordinator's address, and how to be reached.
+    /// The coordinator's address, and how other nodes reach this process.
     pub connect: Connect,
-    /// Servers in this process, a thread each.
+    /// How many servers this process runs, a thread each.
     pub threads: u32,
-    /// Given a size, the coordinator of such a run is here too, at its address.
+    /// If set, this process also runs the coordinator of a run of that size, at its address.
     pub coordinate: Option<RunSize>,
-    /// Whether nodes may come and go in the run that is coordinated here, and how many replicas
-    /// each shard has.
+    /// For the coordinator: whether nodes may join and leave while the run lasts, and how many
+    /// replicas each shard has.
     pub membership: Membership,
-    /// Whether the coordinator that is here is one of several, and where they find out which of
-    /// them leads.
+    /// For the coordinator: set if it is one of several. Names the registry that elects the leader.
     pub election: Option<ElectionSettings>,
-    /// The updaters the servers know.
+    /// The updaters that the servers know by name.
     pub registry: Updaters,
-    /// What each shard remembers of key lists, in bytes.
+    /// Memory for key lists, per shard, in bytes.
     pub list_bytes: usize,
-    /// Is told now and then, and in the end, how each server is doing.
+    /// Called now and then, and at the end, with a report of each server.
     pub on_report: Option<ReportCallback>,
-    /// Where checkpoints of the run that is coordinated here are kept, if any are to be made.
+    /// For the coordinator: where and how often to write checkpoints. `None` writes none.
     pub checkpoints: Option<CheckpointSettings>,
-    /// The checkpoint that it goes on from, if it is not to begin anew.
+    /// For the coordinator: the checkpoint to resume from. `None` begins anew.
     pub resume: Option<ResumeFrom>,
 }
 
-/// The checkpoint that a run goes on from.
+/// The checkpoint that a run resumes from.
 ///
 /// ```
 /// use slackwater::{Connect, Error, RunSize, Serve};
@@ -63,17 +64,18 @@ pub struct Serve {
 /// let resume = ResumeFrom { location: "no/such/folder".into(), job: "clicks".into() };
 /// let size = RunSize { servers: 1, workers: 1 };
 /// let serve = Serve { coordinate: Some(size), resume: Some(resume), ..Serve::new(Connect::to(&coordinator.to_string())) };
-/// assert!(matches!(serve.run(), Err(Error::Run(_))), "there is none");
+/// assert!(matches!(serve.run(), Err(Error::Run(_))), "there is no checkpoint");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResumeFrom {
-    /// Where checkpoints are kept, of which the newest is taken; or the place of one of them.
+    /// The location of the checkpoints, of which the newest is taken; or the location of one of
+    /// them.
     pub location: String,
-    /// Whose it has to be.
+    /// The job that the checkpoint must belong to.
     pub job: String,
 }
 
-/// How one of several coordinators comes to lead a run: by what etcd says.
+/// Leader election among several coordinators, through etcd.
 ///
 /// ```
 /// use slackwater::{Connect, RunSize, Serve};
@@ -92,10 +94,10 @@ pub struct ResumeFrom {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ElectionSettings {
-    /// Where the leader's memory is kept: `etcd://host:port,…/path`, with a path for this job
-    /// alone.
+    /// The registry that stores the leader's memory: `etcd://host:port,…/path`. Every job needs a
+    /// path of its own.
     pub registry: String,
-    /// The job. Another job's memory in the same place is refused.
+    /// The job. The coordinator refuses the memory of another job at the same path.
     pub job: String,
 }
 
@@ -110,38 +112,36 @@ impl Serve {
     /// ```
     #[must_use]
     pub fn new(connect: Connect) -> Self {
-        let (registry, list_bytes) = (Updaters::builtin(), shard::LIST_BYTES);
-        let (membership, election) = (Membership::Static, None);
-        let (on_report, checkpoints, resume) = (None, None, None);
-        let (threads, coordinate) = (1, None);
         Self {
             connect,
-            threads,
-            coordinate,
-            membership,
-            election,
-            registry,
-            list_bytes,
-            on_report,
-            checkpoints,
-            resume,
+            threads: 1,
+            coordinate: None,
+            membership: Membership::Static,
+            election: None,
+            registry: Updaters::builtin(),
+            list_bytes: shard::LIST_BYTES,
+            on_report: None,
+            checkpoints: None,
+            resume: None,
         }
     }
 
-    /// Serves until every worker has left, or until it is told to leave (`connect.leave`) and
-    /// others hold what it held, and blocks for as long. Returns what each server did. Fails if a
-    /// run of that size is impossible ([`Error::RunSize`]), if an address cannot be used
-    /// ([`Error::Address`]), if checkpoints cannot be written where they are to be kept or the one
-    /// to go on from cannot be read, if the run does not begin in time, or if a node is lost
-    /// ([`Error::Run`], which names it).
+    /// Serves, and blocks, until every worker has left. If the program asks it to leave
+    /// (`connect.leave`), it serves until other servers hold its shards. Returns a report of each
+    /// server.
+    ///
+    /// Fails if a run of that size is impossible ([`Error::RunSize`]) or an address cannot be used
+    /// ([`Error::Address`]). Fails with [`Error::Run`] if checkpoints cannot be written, the
+    /// checkpoint to resume from cannot be read, the run does not begin in time, or a node is lost,
+    /// which the error names.
     ///
     /// ```
     /// use slackwater::{Connect, RunSize, Serve, Session};
     ///
     /// let coordinator = slackwater::cluster::free_address().expect("a free port");
     /// let connect = Connect::to(&coordinator.to_string());
-    /// let nobody = Serve { coordinate: Some(RunSize { servers: 1, workers: 0 }), ..Serve::new(connect.clone()) };
-    /// assert!(nobody.run().is_err());
+    /// let no_workers = Serve { coordinate: Some(RunSize { servers: 1, workers: 0 }), ..Serve::new(connect.clone()) };
+    /// assert!(no_workers.run().is_err());
     ///
     /// let serve = Serve { threads: 2, coordinate: Some(RunSize { servers: 2, workers: 1 }), ..Serve::new(connect.clone()) };
     /// let server = std::thread::spawn(move || serve.run());
@@ -197,7 +197,7 @@ impl Serve {
         }
         if let Some(coordinator) = coordinator {
             match coordinator.join() {
-                // The coordinator knows best what went wrong.
+                // The coordinator's error names the cause; a server's may be a consequence.
                 Ok(result) => first_error = result.err().map(Error::Run).or(first_error),
                 Err(panic) => std::panic::resume_unwind(panic),
             }
@@ -205,7 +205,8 @@ impl Serve {
         first_error.map_or(Ok(reports), Err)
     }
 
-    /// What cannot be written or read is known before anybody waits for the run.
+    /// Opens the checkpoint to resume from, and checks that checkpoints can be written, before the
+    /// run begins.
     fn open_checkpoints(&self) -> Result<(Option<CheckpointSettings>, Option<coordinator::Resume>), Error> {
         if self.coordinate.is_none() {
             return Ok((None, None));
@@ -219,7 +220,8 @@ impl Serve {
 type CoordinatorThread = std::thread::JoinHandle<Result<(), node::NodeError>>;
 
 impl Serve {
-    fn coordinate_at(
+    /// Starts the coordinator's thread, as the only coordinator or as one of several.
+        fn coordinate_at(
         &self,
         address: &CoordinatorAddress,
         settings: CoordinatorSettings,
@@ -245,8 +247,7 @@ impl Serve {
             Error::Address { address: registry.clone(), reason: error.to_string() }
         })?;
         let (transport, waiter, own) = address.listen_as_coordinator(self.connect.same_host)?;
-        // Whoever leads is taken to be gone after twice as long as any other node: its successor
-        // has to be found, too.
+        // The leader lease is two failure timeouts: a new leader must also have time to be elected.
         let candidate =
             Candidate { leader_lease: self.connect.failure_timeout * 2, ..Candidate::new(job.clone(), own) };
         let stands = Box::new(location.stand(candidate));

@@ -1,11 +1,12 @@
-//! How a run stands, for somebody who takes no part in it.
+//! The status of a run, for a process that is no member of it.
 
 use crate::observer::Observer;
 use crate::{Connect, Error};
 use wire::Status;
 
-/// Asks the coordinator how the run stands, and waits at most `connect.join_limit` for the answer.
-/// Fails if the address is none ([`Error::Address`]) or nobody answers there ([`Error::Run`]).
+/// Asks the coordinator for the status of the run, and waits at most `connect.join_limit` for the
+/// answer. Fails if the address is malformed ([`Error::Address`]) or no coordinator answers there
+/// ([`Error::Run`]).
 ///
 /// ```
 /// use slackwater::{Connect, RunSize, Serve, Session};
