@@ -121,7 +121,7 @@ impl ObservedTable {
     }
 
     /// Tells the transport where the run's nodes listen.
-        fn know_members(&mut self) {
+    fn know_members(&mut self) {
         let address = |member: &wire::MemberStatus| Member { node: member.node, address: member.address.clone() };
         self.observer.transport.know(&self.status.members.iter().map(address).collect::<Vec<_>>());
     }

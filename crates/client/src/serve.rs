@@ -221,7 +221,7 @@ type CoordinatorThread = std::thread::JoinHandle<Result<(), node::NodeError>>;
 
 impl Serve {
     /// Starts the coordinator's thread, as the only coordinator or as one of several.
-        fn coordinate_at(
+    fn coordinate_at(
         &self,
         address: &CoordinatorAddress,
         settings: CoordinatorSettings,

@@ -1,4 +1,5 @@
-//! A worker's place in a run: who it is, its tables, its clock, and how it leaves.
+//! [`Session`]: a worker's membership in a run, with its rank, tables, clock, barriers and
+//! counters, and how it leaves.
 
 mod open;
 mod state;
@@ -18,10 +19,10 @@ use std::time::Instant;
 use types::{Bandwidth, Clock, NodeId, Plan, RunSize, TableSpec};
 use worker::{CodecUse, WorkerCounts};
 
-/// A worker's place in a run. Threads of a program may share it.
+/// A worker's membership in a run. Threads of a program may share it.
 ///
-/// Dropping it leaves the run as [`Session::close`] does, and logs what goes wrong; dropped by a
-/// panic it leaves without a word, so that the others notice and end.
+/// Dropping a session leaves the run as [`Session::close`] does, and logs a failure. If a panic
+/// drops it, the session tells the other nodes that its program panicked.
 ///
 /// ```
 /// use slackwater::{Keys, RunSize, Session, TableSpec};
@@ -29,7 +30,7 @@ use worker::{CodecUse, WorkerCounts};
 /// let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
 /// let table = session.table::<f32>(TableSpec::dense("weights", 3, 1))?;
 /// for _ in 0..10 {
-///     let weights = table.pull(&Keys::run(0..3))?.wait()?;     // as fresh as the table asks
+///     let weights = table.pull(&Keys::run(0..3))?.wait()?;     // as fresh as the table requires
 ///     let gradient: Vec<f32> = weights.values().iter().map(|weight| 0.1 * (1.0 - weight)).collect();
 ///     drop(table.push(&Keys::run(0..3), gradient)?);           // a failure would show at the clock
 ///     session.clock()?;
@@ -46,8 +47,8 @@ pub struct Session {
 }
 
 impl Session {
-    /// This worker's rank: 0 to n − 1 for those of the beginning, and then on. Another worker of
-    /// the run never has the same.
+    /// This worker's rank. The run's first n workers have 0 to n − 1, and later ones count on. No
+    /// rank is used twice in a run.
     ///
     /// ```
     /// # use slackwater::{RunSize, Session};
@@ -61,8 +62,8 @@ impl Session {
         self.shared.rank.0
     }
 
-    /// How many servers and workers the run had when this session began. In an elastic run some may
-    /// have come or gone since.
+    /// How many servers and workers the run had when this session began. In an elastic run the
+    /// numbers may have changed since.
     ///
     /// ```
     /// # use slackwater::{RunSize, Session};
@@ -77,7 +78,7 @@ impl Session {
     }
 
     /// Whether this worker joined while the run was under way. A program that splits its work by
-    /// rank, or waits for the others at barriers, may not be made for that.
+    /// rank, or meets other workers at barriers, must handle that case.
     ///
     /// ```
     /// # use slackwater::{RunSize, Session};
@@ -91,13 +92,15 @@ impl Session {
         self.shared.joined_late
     }
 
-    /// Whether this worker is draining: it was told to leave in good order
-    /// ([`Connect::leave`](crate::Connect::leave), SIGTERM or SIGUSR1 where the program is run by
-    /// `slackwater worker`). A program asks after each minibatch, or lease. If so, it finishes what
-    /// it is at and [closes](Self::close) its session: nobody waits for it from then on. Calls that
-    /// wait for others fail after a few seconds
-    /// ([`NodeError::Leaving`](crate::cluster::NodeError::Leaving)). Where the run ends with any of
-    /// its nodes, every call fails instead, and everybody is told why. Does not block.
+    /// Whether this worker is draining: it was told to leave in good order, by
+    /// [`Connect::leave`](crate::Connect::leave), or by SIGTERM or SIGUSR1 under `slackwater
+    /// worker`. Does not block.
+    ///
+    /// A program asks after each minibatch or lease. A draining worker finishes the work at hand
+    /// and [closes](Self::close) its session; then no worker waits for it. Its calls that wait for
+    /// other workers fail after a few seconds
+    /// ([`NodeError::Leaving`](crate::cluster::NodeError::Leaving)). In a static run every call
+    /// fails instead, and all nodes are told why.
     ///
     /// ```
     /// # use slackwater::{RunSize, Session};
@@ -117,9 +120,9 @@ impl Session {
         self.shared.driver.is_leaving()
     }
 
-    /// Why the run has failed for this worker, if it has, and whether a call has reported that. A
-    /// program that was told may begin another run, and need not close this session. Does not
-    /// block.
+    /// The failure of the run for this worker, if there is one, and whether a call has reported it.
+    /// After a reported failure the program may begin another run without closing this session.
+    /// Does not block.
     ///
     /// ```
     /// use slackwater::{RunSize, Session};
@@ -127,7 +130,7 @@ impl Session {
     /// let mut sessions = Session::embedded(RunSize { servers: 1, workers: 2 })?;
     /// assert_eq!(sessions[0].failure(), None);
     /// sessions.remove(1).abandon("its data is missing");
-    /// let error = sessions[0].barrier().expect_err("nobody else will come to it");
+    /// let error = sessions[0].barrier().expect_err("the other worker has left");
     /// let failure = sessions[0].failure().expect("that ends the run");
     /// assert_eq!((failure.error.to_string(), failure.was_reported), (error.to_string(), true));
     /// # Ok::<(), slackwater::Error>(())
@@ -137,7 +140,7 @@ impl Session {
         self.shared.driver.failure()
     }
 
-    /// Whether nodes may come and go in this run while it lasts
+    /// Whether this is an elastic run, which nodes join and leave while it lasts
     /// ([`Membership::Elastic`](crate::cluster::Membership)).
     ///
     /// ```
@@ -152,8 +155,8 @@ impl Session {
         self.shared.open
     }
 
-    /// The ranks of the workers that take part, by the plan that this one goes by: others may go by
-    /// the next one already. Does not block.
+    /// The ranks of the live workers, by the plan that this worker knows. Other workers may know a
+    /// newer plan. Does not block.
     ///
     /// ```
     /// # use slackwater::{RunSize, Session};
@@ -167,12 +170,13 @@ impl Session {
         self.plan().live_workers().map(|(rank, _)| rank.0).collect()
     }
 
+    /// The plan that this worker knows.
     pub(crate) fn plan(&self) -> Plan {
         self.shared.driver.call(|worker| worker.plan().clone())
     }
 
-    /// Every node of the run but the coordinator, and where it listens; addresses are empty in one
-    /// process.
+    /// Every node of the run except the coordinator, with its address. Addresses are empty in an
+    /// embedded run.
     ///
     /// ```
     /// # use slackwater::{RunSize, Session};
@@ -186,8 +190,8 @@ impl Session {
         self.shared.members.iter().map(|member| (member.node, member.address.as_str()))
     }
 
-    /// This worker's clock: how many units of work it has finished. It starts at 0 or, in a run
-    /// that was under way or is resumed, where the others are.
+    /// This worker's clock: how many units of work it has finished. It starts at 0. A worker that
+    /// joins late, or in a resumed run, starts at the clock of the other workers.
     ///
     /// ```
     /// # use slackwater::{RunSize, Session};
@@ -204,8 +208,8 @@ impl Session {
     }
 
     /// A number that this session has not returned before: 0, 1, 2 and so on. Workers that call it
-    /// at the same points of the same program get the same numbers, with which they can name tables
-    /// that nobody has used before. Never blocks.
+    /// at the same points of the same program get the same numbers, and can use them in the names
+    /// of new tables. Does not block.
     ///
     /// ```
     /// use slackwater::{RunSize, Session, TableSpec};
@@ -223,8 +227,8 @@ impl Session {
         self.shared.unique_numbers.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// What the codecs of this worker's tables have cost and gained so far, of those tables that
-    /// have any; see [`CodecUse`]. Does not block.
+    /// Time and bytes that codecs have taken and saved so far, for each table of this worker that
+    /// has codecs; see [`CodecUse`]. Does not block.
     ///
     /// ```
     /// # use slackwater::{Keys, RunSize, Session, TableSpec};
@@ -241,10 +245,12 @@ impl Session {
         self.shared.driver.call(|worker| worker.codecs())
     }
 
-    /// Sends no more than this to all servers together, from now on; `None` lifts the limit.
-    /// Returns at once. Pushes then wait for their turn: those of clocks that have ended go first,
-    /// of the others those that change their rows most. A read that must hold the worker's own
-    /// pushes sends them at once, and what follows pays for it.
+    /// Limits what this worker sends to all servers together, from now on; `None` lifts the limit.
+    /// Returns at once.
+    ///
+    /// Under a limit pushes wait for their turn: pushes of ended clocks go first, then those that
+    /// change their rows most. A read that must reflect the worker's own pushes sends these at
+    /// once, and later messages wait longer to make up for it.
     ///
     /// ```
     /// # use slackwater::{RunSize, Session};
@@ -259,7 +265,7 @@ impl Session {
     }
 
     /// Makes a table, or finds it if another worker has made it with the same spec. Blocks until
-    /// every server holds its part of it. Fails if the spec does not hold together
+    /// every server holds its shards of the table. Fails if the spec contradicts itself
     /// ([`Error::Spec`]), if it differs from another worker's or `T` is not its number type
     /// ([`Error::Table`]), or if the run is lost ([`Error::Run`]).
     ///
@@ -306,15 +312,18 @@ impl Session {
         Ok(table)
     }
 
-    /// Ends this worker's clock: what its threads pushed in it is flushed, and it is at the next
-    /// one. Does not wait for acknowledgements; blocks only while tasks wait before they can be
-    /// sent: for others, or, in a `clock` table, for workers that are very many clocks behind; and
-    /// while too much is under way. Threads may call it at once: each call ends one clock, which
-    /// holds all that its thread pushed and noted before.
+    /// Ends this worker's clock: flushes what its threads pushed in it, and moves to the next
+    /// clock.
+    ///
+    /// Does not wait for acknowledgements. It blocks only while an operation cannot be sent yet: it
+    /// names tickets to run after, it pushes to a `clock` table in which some worker is very many
+    /// clocks behind, or too many bytes are under way. Several threads may call it at the same
+    /// time: each call ends one clock, which holds everything that its thread pushed and logged
+    /// before.
     ///
     /// Fails if a push whose ticket was dropped was refused since the last clock
-    /// ([`Error::Refused`], which names the first and counts the others; the clock has ended all
-    /// the same), or if the run is lost ([`Error::Run`]).
+    /// ([`Error::Refused`], which names the first and counts the others). The clock has ended all
+    /// the same. Fails if the run is lost ([`Error::Run`]).
     ///
     /// ```
     /// # use slackwater::{Keys, RunSize, Session, TableSpec};
@@ -322,23 +331,25 @@ impl Session {
     /// let table = session.table::<f32>(TableSpec::dense("t", 1, 1))?;
     /// drop(table.push(&Keys::run(0..1), vec![f32::NAN])?);
     /// table.push(&Keys::run(0..1), vec![1.0])?.wait()?;
-    /// assert!(session.clock().is_err());         // somebody should know of the NaN
-    /// assert!(session.clock().is_ok());          // and now does
+    /// assert!(session.clock().is_err());         // reports the refused NaN
+    /// assert!(session.clock().is_ok());          // once
     /// assert_eq!(session.now().0, 2);
     /// # session.close()?;
     /// # Ok::<(), slackwater::Error>(())
     /// ```
     pub fn clock(&self) -> Result<(), Error> {
         self.shared.absorb_logs()?;
-        // As one step: a push that another thread begins between the two would be divided.
+        // Check and end in one step: a push that another thread begins in between would be split
+        // over two clocks.
         let may_end = |worker: &worker::Worker| worker.is_flushed() && worker.may_send();
         self.shared.call_when(may_end, |worker| worker.end_clock())?;
         self.shared.stepped();
         self.shared.unreported()
     }
 
-    /// Blocks until every live worker stands at its barrier of the same count. After a few seconds
-    /// the log says who is missing, and again while it lasts. Fails if the run is lost.
+    /// Blocks until every live worker has called `barrier` as often as this one. After a few
+    /// seconds the log names the missing workers, and repeats that while the wait lasts. Fails if
+    /// the run is lost.
     ///
     /// ```
     /// # use slackwater::{RunSize, Session};
@@ -358,16 +369,16 @@ impl Session {
         Ok(())
     }
 
-    /// Stands at the next barrier as [`Session::barrier`] does, and goes on at once;
-    /// [`Session::is_past_barrier`] tells when every live worker stands at it. For those that must
-    /// not keep others waiting meanwhile, by clocks that they do not end.
+    /// Arrives at the next barrier as [`Session::barrier`] does, and returns its number at once.
+    /// [`Session::is_past_barrier`] tells when every live worker has arrived. For workers that must
+    /// go on ending clocks meanwhile, so that no reader waits for them.
     ///
     /// ```
     /// # use slackwater::{RunSize, Session};
     /// # let sessions = Session::embedded(RunSize { servers: 1, workers: 2 })?;
     /// let barrier = sessions[0].stand_at_barrier();
     /// assert!(!sessions[0].is_past_barrier(barrier));
-    /// sessions[1].barrier()?;                             // the other comes
+    /// sessions[1].barrier()?;                             // the other worker arrives
     /// while !sessions[0].is_past_barrier(barrier) {
     ///     sessions[0].clock()?;
     /// }
@@ -378,14 +389,14 @@ impl Session {
         self.shared.driver.call(|worker| worker.barrier())
     }
 
-    /// Whether every live worker stands at the barrier of that number, as far as has been heard.
-    /// Does not block.
+    /// Whether every live worker has arrived at the barrier of that number, as far as this worker
+    /// knows. Does not block.
     pub fn is_past_barrier(&self, number: u64) -> bool {
         self.shared.driver.catch_up();
         self.shared.driver.call(|worker| worker.barrier_passed(number))
     }
 
-    /// Where this worker's time went so far. Does not block.
+    /// How this worker has spent its time so far. Does not block.
     ///
     /// ```
     /// # use slackwater::{RunSize, Session};
@@ -393,7 +404,7 @@ impl Session {
     /// session.barrier()?;
     /// let times = session.time_breakdown();
     /// assert!(times.barrier <= times.total);
-    /// assert!(times.slowest().is_none());       // nobody else is here to be waited for
+    /// assert!(times.slowest().is_none());       // there is no other worker
     /// # session.close()?;
     /// # Ok::<(), slackwater::Error>(())
     /// ```
@@ -402,11 +413,11 @@ impl Session {
         self.shared.time_breakdown()
     }
 
-    /// Has calls that block ask `interrupt` now and then whether they should go on waiting: those
-    /// that have waited for a twentieth of a second, and what a program in another language does on
-    /// Ctrl-C, for instance. If it says no the call fails with
-    /// [`NodeError::Interrupted`](crate::cluster::NodeError::Interrupted); what was under way still
-    /// is, and the run goes on. Set once; later ones are ignored. Does not block.
+    /// Sets a callback that can interrupt blocked calls, for example on Ctrl-C in a program of
+    /// another language. A call that has blocked for a twentieth of a second asks `interrupt` now
+    /// and then. If it returns true, the call fails with
+    /// [`NodeError::Interrupted`](crate::cluster::NodeError::Interrupted); operations under way
+    /// stay under way, and the run goes on. Only the first callback counts. Does not block.
     ///
     /// ```
     /// use slackwater::{Error, RunSize, Session};
@@ -414,7 +425,7 @@ impl Session {
     ///
     /// let sessions = Session::embedded(RunSize { servers: 1, workers: 2 })?;
     /// sessions[0].interrupt_by(|| true);
-    /// let error = sessions[0].barrier().expect_err("the other does not come to it");
+    /// let error = sessions[0].barrier().expect_err("the other worker does not arrive");
     /// assert!(matches!(error, Error::Run(NodeError::Interrupted)));
     /// # Ok::<(), slackwater::Error>(())
     /// ```
@@ -426,7 +437,7 @@ impl Session {
         &self.shared
     }
 
-    /// What this worker's machine has done so far. Does not block.
+    /// Counters of this worker: parts pushed, rows read, and so on. Does not block.
     ///
     /// ```
     /// # use slackwater::{Keys, RunSize, Session, TableSpec};
@@ -443,7 +454,7 @@ impl Session {
         self.shared.driver.call(|worker| worker.counts().clone())
     }
 
-    /// Bytes of pushes that are not acknowledged yet. Does not block.
+    /// How many bytes of pushes are not acknowledged yet. Does not block.
     ///
     /// ```
     /// # use slackwater::{Keys, RunSize, Session, TableSpec};
@@ -459,8 +470,8 @@ impl Session {
         self.shared.driver.call(|worker| worker.unacknowledged_bytes())
     }
 
-    /// What this worker has sent and received so far; in one process, about what it would have been
-    /// over TCP. Does not block.
+    /// Bytes that this worker has sent and received so far. In an embedded run, about the bytes
+    /// that TCP would have carried. Does not block.
     ///
     /// ```
     /// # use slackwater::{Keys, RunSize, Session, TableSpec};
@@ -476,16 +487,16 @@ impl Session {
         self.shared.driver.traffic()
     }
 
-    /// Leaves as one that cannot go on: the run ends for everybody, and they are told who it was
-    /// and why. Whoever leaves by [`close`](Self::close) or by dropping its session is taken for
-    /// one that has finished. Does not block.
+    /// Reports that this worker cannot go on, and leaves. A static run ends; the other nodes are
+    /// told this worker's rank and the reason. A worker that leaves by [`close`](Self::close), or
+    /// drops its session, counts as finished instead. Does not block.
     ///
     /// ```
     /// use slackwater::{RunSize, Session};
     ///
     /// let mut sessions = Session::embedded(RunSize { servers: 1, workers: 2 })?;
     /// sessions.remove(1).abandon("its data is missing");
-    /// let error = sessions[0].barrier().expect_err("nobody else will come to it");
+    /// let error = sessions[0].barrier().expect_err("the other worker has left");
     /// assert!(error.to_string().contains("lost worker 1: it could not go on: its data is missing"), "{error}");
     /// # Ok::<(), slackwater::Error>(())
     /// ```
@@ -494,9 +505,9 @@ impl Session {
         self.shared.driver.abandon(reason);
     }
 
-    /// Flushes, blocks until everything is acknowledged, and leaves the run: nobody waits for this
-    /// worker any more. Fails if a push whose ticket was dropped was refused since the last clock,
-    /// or if the run is lost. Tables and tickets of the session fail from then on.
+    /// Flushes, blocks until everything is acknowledged, and leaves the run; then no worker waits
+    /// for this one. Fails if a push whose ticket was dropped was refused since the last clock, or
+    /// if the run is lost. Tables and tickets of the session fail from then on.
     ///
     /// ```
     /// # use slackwater::{Keys, RunSize, Session, TableSpec};
@@ -517,7 +528,7 @@ impl Session {
         let absorbed = self.shared.absorb_logs();
         let left = absorbed.and_then(|()| Ok(self.shared.driver.leave()?));
         if left.is_err() {
-            // Others must not wait for a worker that cannot say goodbye.
+            // Tell the other nodes, so that no worker waits for this one.
             self.shared.driver.abandon("it could not leave in good order");
         }
         left.and_then(|()| self.shared.unreported())
@@ -527,12 +538,12 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            // Others must not take a worker that fell over for one that finished.
+            // Tell the other nodes, so that this worker does not count as finished.
             if !self.closed {
                 self.shared.driver.abandon("its program panicked");
             }
         } else if let Err(error) = self.leave() {
-            tracing::warn!(%error, "left without a goodbye");
+            tracing::warn!(%error, "the dropped session could not leave the run in good order");
         }
     }
 }

@@ -1,11 +1,10 @@
-//! Tables as a program sees them: their keys and values, the operations on them, and what those
-//! bring.
+//! [`Table`]: a program's handle of a table, with its keys, its values and the operations on it.
 //!
 //! A [`Table`] has few verbs: [`push`](Table::push), [`pull`](Table::pull),
 //! [`push_pull`](Table::push_pull), [`set`](Table::set), [`delete`](Table::delete) and
 //! [`scan`](Table::scan), each with an `_opts` form that takes a struct with a `Default`;
 //! [`active`](Table::active) and [`set_rate`](Table::set_rate). Each returns a [`Ticket`] at once.
-//! [`Session::follow`](crate::Session::follow) follows what changes in a table.
+//! [`Session::follow`](crate::Session::follow) opens a table's change feed.
 
 pub(crate) mod options;
 mod pull;
@@ -29,12 +28,12 @@ use std::sync::Arc;
 use types::{Setting, TableId, TableSpec, UpdaterSpec};
 use worker::{Op, PullTarget, TicketId, Values};
 
-/// A table of the run, for one worker. Cloning it is cheap; threads may share it. Made by
+/// One worker's handle of a table. Cloning it is cheap; threads may share it. Made by
 /// [`crate::Session::table`].
 ///
 /// Pushes and pulls return a [`Ticket`] at once. They fail at once if the batch does not fit
-/// ([`Error::Batch`]: nothing was sent) or if the run is over ([`Error::Run`]); what a shard
-/// refuses fails the ticket.
+/// ([`Error::Batch`]: nothing was sent) or if the run is over ([`Error::Run`]). If a shard refuses
+/// a part of the batch, the ticket fails.
 ///
 /// ```
 /// # use slackwater::{RunSize, Session, TableSpec};
@@ -57,7 +56,7 @@ pub struct Table<T: TargetNumber> {
 }
 
 impl<T: TargetNumber> Table<T> {
-    /// The spec it was made with.
+    /// The spec that the table was made with.
     ///
     /// ```
     /// # use slackwater::{RunSize, Session, TableSpec};
@@ -72,10 +71,10 @@ impl<T: TargetNumber> Table<T> {
         &self.spec
     }
 
-    /// `ids` as this table's keys: in its order, each once. Values go in the order of
-    /// [`Keys::ids`]. Make the list once and use it often: a list that was sent before travels as a
-    /// signature. Does not block, and cannot fail: ids that the table does not have are refused
-    /// when they are pushed or pulled.
+    /// Makes a key list of `ids`: in the table's order, each once. Values go in the order of
+    /// [`Keys::ids`]. Make the list once and reuse it: a list that a shard already holds travels as
+    /// a signature. Does not block, and cannot fail: a push or pull refuses ids that the table does
+    /// not have.
     ///
     /// ```
     /// # use slackwater::{RunSize, Session, TableSpec};
@@ -94,9 +93,9 @@ impl<T: TargetNumber> Table<T> {
         Keys::distinct(self.spec.shape.placement(), ids)
     }
 
-    /// `ids` as this table's keys, which must be in its order already (rising, for a dense or
-    /// ordered table) and each once. Fails naming the first that is not ([`Error::Keys`]). Does not
-    /// block.
+    /// Makes a key list of `ids` that are already in the table's order (rising, for a dense or
+    /// ordered table), each once. Fails and names the first id that is not ([`Error::Keys`]). Does
+    /// not block.
     ///
     /// ```
     /// # use slackwater::{RunSize, Session, TableSpec};
@@ -112,10 +111,10 @@ impl<T: TargetNumber> Table<T> {
         Ok(Keys::in_order(self.spec.shape.placement(), ids)?)
     }
 
-    /// Changes the learning rate for updates made from this worker's clock on, in every shard; for
-    /// all workers, so one of them should do it. Returns at once, unless too much is under way; the
-    /// ticket is done when every shard knows. Fails if the rate is negative or not finite, or the
-    /// updater has none ([`Error::Table`]).
+    /// Changes the table's learning rate, for updates made from this worker's clock on. The rate
+    /// counts for all workers, so one worker should set it. Returns at once, unless too much is
+    /// under way; the ticket is done when every shard has the rate. Fails if the rate is negative
+    /// or not finite, or if the updater has no rate ([`Error::Table`]).
     ///
     /// ```
     /// # use slackwater::{Keys, RunSize, Session, TableSpec, UpdaterSpec};
@@ -131,21 +130,24 @@ impl<T: TargetNumber> Table<T> {
     /// ```
     pub fn set_rate(&self, rate: f64) -> Result<Ticket<()>, Error> {
         if !rate.is_finite() || rate < 0.0 {
-            let problem =
-                format!("a learning rate of {rate} for table '{}'; use a finite one, not negative", self.spec.name);
+            let problem = format!(
+                "table '{}' cannot have the learning rate {rate}; use a finite number, not negative",
+                self.spec.name
+            );
             return Err(Error::Table { problem });
         }
         if matches!(self.spec.updater, UpdaterSpec::Sum | UpdaterSpec::Assign) {
-            let (name, updater) = (&self.spec.name, &self.spec.updater);
-            let problem = format!("table '{name}' has no learning rate, for its updater is {updater}");
+            let name = &self.spec.name;
+            let updater = &self.spec.updater;
+            let problem = format!("table '{name}' has no learning rate, because its updater is {updater}");
             return Err(Error::Table { problem });
         }
         let setting = Setting::Rate(rate);
         self.submit(Op::Tune { setting }, None, &Tickets::none())
     }
 
-    /// A log for the calling thread, for many small updates; see [`UpdateLog::add`]. Does not
-    /// block.
+    /// Opens an update log for the calling thread, for many small updates; see [`UpdateLog::add`].
+    /// Does not block.
     ///
     /// ```
     /// # use slackwater::{RunSize, Session, TableSpec};
@@ -169,8 +171,8 @@ impl<T: TargetNumber> Table<T> {
         self.logs.open(&self.spec, Box::new(move || table.absorb_logs()))
     }
 
-    /// Submits an operation on this table, and returns its ticket. Blocks first while too much is
-    /// under way.
+    /// Submits an operation on this table, and returns its ticket. First blocks while too many
+    /// bytes or reads are under way.
     pub(crate) fn submit<R: FromOutcome>(
         &self,
         op: Op,
@@ -180,12 +182,13 @@ impl<T: TargetNumber> Table<T> {
         Ok(self.ticket(self.shared.call_with_room(|worker| worker.submit(self.id, op, into, &after.0))??))
     }
 
-    /// The ticket of an operation that was submitted.
+    /// Makes the ticket of a submitted operation.
     fn ticket<R: FromOutcome>(&self, id: TicketId) -> Ticket<R> {
         Ticket::new(self.shared.clone(), id, self.spec.shape.placement())
     }
 
-    /// Values as the worker takes them: owned memory as it is, borrowed memory copied.
+    /// Converts values to the worker's form: takes owned memory as it is, and copies borrowed
+    /// memory.
     fn owned(&self, values: PushValues<'_, T>) -> Values {
         let bytes = match values {
             PushValues::Owned(payload) => payload,
@@ -194,10 +197,10 @@ impl<T: TargetNumber> Table<T> {
         Values { number: T::TYPE, bytes }
     }
 
-    /// Sends what the logs of this table hold.
+    /// Pushes what the update logs of this table hold.
     pub(crate) fn absorb_logs(&self) -> Result<(), Error> {
         self.logs.absorb(&self.spec, |(keys, values, examples)| {
-            // Failures show at the end of the clock, as for any ticket that is dropped.
+            // The end of the clock reports a failure, as for any dropped ticket.
             self.push_opts(&keys, values, PushOptions { examples, ..PushOptions::default() }).map(drop)
         })
     }

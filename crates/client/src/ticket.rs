@@ -1,4 +1,4 @@
-//! Tickets: what a push or pull returns at once.
+//! [`Ticket`]: the future that an operation returns, and [`Rows`], the result of a read.
 
 use crate::Error;
 use crate::session::SessionState;
@@ -10,8 +10,8 @@ use types::{Clock, Placement, WorkerId};
 use wire::FailedClock;
 use worker::{ReadRows, TicketId, TicketOutcome};
 
-/// A push or pull under way. [`Ticket::wait`] blocks for it; dropping it does not, and a failure
-/// then shows at the next [`crate::Session::clock`].
+/// An operation under way, such as a push or pull. [`Ticket::wait`] blocks until it is done.
+/// Dropping the ticket does not block; the next [`crate::Session::clock`] then reports a failure.
 ///
 /// ```
 /// # use slackwater::{Keys, RunSize, Session, TableSpec};
@@ -34,14 +34,13 @@ pub struct Ticket<R: FromOutcome> {
     result: PhantomData<R>,
 }
 
-/// What a ticket can bring: nothing, for a push, or [`Rows`]. A program never needs to implement
+/// The result type of a ticket: `()` for a push, or [`Rows`]. A program never needs to implement
 /// it.
 ///
 /// ```
 /// use slackwater::{Error, Keys, Ticket};
 /// use slackwater::table::FromOutcome;
-///
-/// /// Waits for all of them, whatever they bring.
+/// /// Waits for all tickets, of any result type.
 /// fn all<R: FromOutcome>(tickets: Vec<Ticket<R>>) -> Result<Vec<R>, Error> {
 ///     tickets.into_iter().map(Ticket::wait).collect()
 /// }
@@ -56,7 +55,7 @@ pub struct Ticket<R: FromOutcome> {
 pub trait FromOutcome: Sized {
     #[doc(hidden)]
     fn from_outcome(outcome: TicketOutcome, placement: Placement) -> Self;
-    /// Whose marker let it go, where it was held back by the bound.
+    /// The worker whose clock marker released a parked read.
     #[doc(hidden)]
     fn released_by(&self) -> Option<WorkerId>;
 }
@@ -73,10 +72,11 @@ impl<R: FromOutcome> Ticket<R> {
         Self { shared, id, placement, open: true, result: PhantomData }
     }
 
-    /// Blocks until it is done: for a push, until every part has been applied or is held for its
-    /// clock; for a pull, until the rows are there. A wait of a few seconds for slower workers is
-    /// in the log, with their names, and all of it is in [`crate::Session::time_breakdown`]. Fails
-    /// if a shard refused a part ([`Error::Refused`]), or if the run is lost ([`Error::Run`]).
+    /// Blocks until the operation is done: for a push, until every part has been applied or is held
+    /// for its clock; for a pull, until the rows have arrived. After a few seconds the log names
+    /// the slower workers that it waits for; [`crate::Session::time_breakdown`] counts the time.
+    /// Fails if a shard refused a part ([`Error::Refused`]), or if the run is lost
+    /// ([`Error::Run`]).
     ///
     /// ```
     /// # use slackwater::{Error, Keys, RunSize, Session, TableSpec};
@@ -102,7 +102,8 @@ impl<R: FromOutcome> Ticket<R> {
         Ok(result)
     }
 
-    /// Whether it is done, well or not, without blocking: a wait would then return at once.
+    /// Whether the operation is done or has failed, so that `wait` would return at once. Does not
+    /// block.
     ///
     /// ```
     /// # use slackwater::{Keys, RunSize, Session, TableSpec};
@@ -131,8 +132,8 @@ impl<R: FromOutcome> Drop for Ticket<R> {
     }
 }
 
-/// Anything that a later push or pull can run after: a [`Ticket`], whatever it brings. A program
-/// never needs to implement it.
+/// What a later operation can run after: a [`Ticket`] of any result type. A program never needs to
+/// implement it.
 ///
 /// ```
 /// use slackwater::{Keys, Tickets};
@@ -162,8 +163,8 @@ impl<R: FromOutcome> Prerequisite for Ticket<R> {
     }
 }
 
-/// Tickets to run after, of any kind, done or not; a ticket that fails is done. What runs after
-/// them is sent when the last is.
+/// A list of tickets that an operation runs after: of any kind, done or not. The worker sends the
+/// operation when the last ticket is done; a failed ticket counts as done.
 ///
 /// ```
 /// # use slackwater::{Keys, RunSize, Session, TableSpec, Tickets};
@@ -182,7 +183,7 @@ impl<R: FromOutcome> Prerequisite for Ticket<R> {
 pub struct Tickets(pub(crate) Vec<TicketId>);
 
 impl Tickets {
-    /// None: run at once.
+    /// The empty list: the operation is sent at once.
     ///
     /// ```
     /// # use slackwater::{RunSize, Session, TableSpec, Tickets};
@@ -199,7 +200,7 @@ impl Tickets {
         Self::default()
     }
 
-    /// And after this one too. The ticket stays the caller's, to be waited for.
+    /// Adds a ticket to the list. The caller keeps the ticket, and can wait for it.
     ///
     /// ```
     /// # use slackwater::{Keys, RunSize, Session, TableSpec, Tickets};
@@ -220,7 +221,7 @@ impl Tickets {
     }
 }
 
-/// Rows that a pull brought, and what they reflect. Nothing here blocks.
+/// The rows that a read returned, and which clocks they reflect. No method blocks.
 ///
 /// ```
 /// # use slackwater::{RunSize, Session, TableSpec};
@@ -230,7 +231,7 @@ impl Tickets {
 /// session.clock()?;
 /// let rows = table.scan(0..100)?.wait()?;
 /// assert_eq!(rows.ids(), [3, 8]);
-/// assert_eq!(rows.values(), [1.0, 2.0, 3.0, 4.0]);         // row after row
+/// assert_eq!(rows.values(), [1.0, 2.0, 3.0, 4.0]);         // row by row
 /// assert_eq!((rows.clock().0, rows.staleness()), (1, 0));  // every update of clock 0 is in
 /// assert!(rows.failed_clocks().is_empty() && rows.cached_rows() == 0);
 /// # session.close()?;
@@ -243,6 +244,7 @@ pub struct Rows<T> {
     rows: ReadFacts,
 }
 
+/// What a read reports beside its rows: see the methods of [`Rows`].
 #[derive(Clone, Debug)]
 struct ReadFacts {
     clock: Clock,
@@ -253,7 +255,7 @@ struct ReadFacts {
 }
 
 impl<T> Rows<T> {
-    /// Row after row, in the order of the keys.
+    /// The values, row after row in the order of the keys.
     ///
     /// ```
     /// # use slackwater::{Keys, RunSize, Session, TableSpec};
@@ -269,7 +271,7 @@ impl<T> Rows<T> {
         &self.values
     }
 
-    /// The memory itself, to be used again as the target of the next pull: see
+    /// The values' memory, for example to reuse it in the next pull: see
     /// [`PullOptions::into`](crate::table::PullOptions::into).
     ///
     /// ```
@@ -287,8 +289,8 @@ impl<T> Rows<T> {
         self.values
     }
 
-    /// For a range of a sparse table, for a whole one, and for rows as they are kept: the ids of
-    /// the rows. Empty for other pulls, whose keys the caller has.
+    /// The ids of the rows, for a scan and for row state. Empty for other pulls, whose keys the
+    /// caller has.
     ///
     /// ```
     /// # use slackwater::{RunSize, Session, TableSpec};
@@ -305,7 +307,7 @@ impl<T> Rows<T> {
         &self.ids
     }
 
-    /// Every update of clocks below this one is in.
+    /// The rows reflect every update of clocks below this one.
     ///
     /// ```
     /// # use slackwater::{Keys, RunSize, Session, TableSpec};
@@ -323,7 +325,7 @@ impl<T> Rows<T> {
         self.rows.clock
     }
 
-    /// How many clocks the reader was ahead of what it read.
+    /// How many clocks the reader was ahead of the frontier that the rows reflect.
     ///
     /// ```
     /// use slackwater::{Consistency, Keys, RunSize, Session, TableSpec};
@@ -341,7 +343,8 @@ impl<T> Rows<T> {
         self.rows.reader.0.saturating_sub(self.rows.clock.0)
     }
 
-    /// The worker whose clock let this read go, if it was held back by the bound.
+    /// The worker whose clock released this read, if it was parked until the table's slack allowed
+    /// it.
     ///
     /// ```
     /// use slackwater::{Keys, RunSize, Session, TableSpec};
@@ -351,9 +354,9 @@ impl<T> Rows<T> {
     /// let (slow, fast) = (sessions.remove(1), sessions.remove(0));
     /// let table = fast.table::<f32>(TableSpec::dense("t", 1, 1))?;
     /// fast.clock()?;
-    /// let read = table.pull(&Keys::run(0..1))?;                    // held back until worker 1 has ended clock 0
+    /// let read = table.pull(&Keys::run(0..1))?;                    // parked until worker 1 has ended clock 0
     /// slow.clock()?;
-    /// assert!(matches!(read.wait()?.waited_for(), Some(WorkerId(1)) | None));    // none, if that came first
+    /// assert!(matches!(read.wait()?.waited_for(), Some(WorkerId(1)) | None));    // none, if worker 1 was faster
     /// # slow.close()?;
     /// # fast.close()?;
     /// # Ok::<(), slackwater::Error>(())
@@ -363,8 +366,7 @@ impl<T> Rows<T> {
         self.rows.released_by
     }
 
-    /// Clocks in view that were failed for all workers alike, because somebody's contribution was
-    /// refused.
+    /// Recent clocks that failed for all workers alike, because a shard refused one worker's push.
     ///
     /// ```
     /// use slackwater::{Keys, RunSize, Session, TableSpec};

@@ -1,11 +1,11 @@
-//! Where a worker's time went, and for whom it waited.
+//! [`TimeBreakdown`]: how a worker has spent its time, and which workers it waited for.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 use types::WorkerId;
 
-/// A worker's account of its time. What is in none of the entries was spent computing. Threads that
-/// wait at the same time each count.
+/// A worker's account of its time. The rest of the total was spent computing. If several threads
+/// wait at the same time, each wait counts.
 ///
 /// ```
 /// use slackwater::cluster::WorkerId;
@@ -21,19 +21,19 @@ use types::WorkerId;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TimeBreakdown {
-    /// Reads that were held back by the bound, by the worker whose clock let them go.
+    /// Time of parked reads, by the worker whose clock released them.
     pub bound: BTreeMap<WorkerId, Duration>,
-    /// Reads and acknowledgements that were only under way, and pushes and clocks that had to wait
-    /// until fewer were.
+    /// Time of reads and acknowledgements under way, and of pushes and clocks that waited because
+    /// too much was under way.
     pub network: Duration,
-    /// MemberState at barriers, and waiting for leases.
+    /// Time at barriers, and waiting for leases.
     pub barrier: Duration,
-    /// From the opening of the session.
+    /// Time since the session was opened.
     pub total: Duration,
 }
 
 impl TimeBreakdown {
-    /// Time that the bound cost, for whomever.
+    /// Time of parked reads, over all workers that were waited for.
     ///
     /// ```
     /// use slackwater::cluster::WorkerId;
@@ -48,7 +48,7 @@ impl TimeBreakdown {
         self.bound.values().sum()
     }
 
-    /// Time left for the program itself.
+    /// Time that the program spent computing: the total without all waits.
     ///
     /// ```
     /// use slackwater::monitor::TimeBreakdown;
@@ -62,7 +62,7 @@ impl TimeBreakdown {
         self.total.saturating_sub(self.waited_for_others() + self.network + self.barrier)
     }
 
-    /// The worker that was waited for longest.
+    /// The worker that this one waited for longest, and for how long.
     ///
     /// ```
     /// use slackwater::cluster::WorkerId;
@@ -71,7 +71,7 @@ impl TimeBreakdown {
     ///
     /// let bound = [(WorkerId(1), Duration::from_secs(3)), (WorkerId(2), Duration::from_secs(1))].into();
     /// assert_eq!(TimeBreakdown { bound, ..TimeBreakdown::default() }.slowest(), Some((WorkerId(1), Duration::from_secs(3))));
-    /// assert_eq!(TimeBreakdown::default().slowest(), None);         // it waited for nobody
+    /// assert_eq!(TimeBreakdown::default().slowest(), None);         // it waited for no worker
     /// ```
     #[must_use]
     pub fn slowest(&self) -> Option<(WorkerId, Duration)> {

@@ -1,5 +1,5 @@
-//! Update logs: each thread of a worker notes its updates by itself; they meet when somebody reads
-//! or a clock ends.
+//! Update logs: each thread of a worker collects small updates in a log of its own. A read or the
+//! end of a clock pushes the logs of all threads together.
 
 use crate::Error;
 use net::lock;
@@ -9,18 +9,17 @@ use update::Number;
 use wire::Keys;
 use worker::TableFailure;
 
-/// A log that may be folded is, whenever it has grown to this many rows.
+/// A folding log adds up equal rows when it has grown to this many rows.
 const FOLD_ROWS: usize = 1 << 16;
 
-/// A log of this many bytes is folded, where it may be, and if it stays large it is sent with the
-/// other logs of its table.
+/// A log of this many bytes is full: it is folded if possible, and if it stays large it is pushed
+/// with the other logs of its table.
 const FULL_BYTES: usize = 32 << 20;
-/// What an update that is kept by itself takes besides its rows.
+/// Memory of an unfolded update besides its rows, in bytes.
 const UPDATE_BYTES: usize = 128;
 
-/// One thread's updates to a table since they were last collected. Noting one takes no lock that
-/// another thread wants. Made by [`crate::Table::log`]; what it holds when it is dropped is sent
-/// all the same.
+/// One thread's log of updates to a table. Adding an update takes no lock that threads compete for.
+/// Made by [`crate::Table::log`]. A log that is dropped still has its updates pushed.
 ///
 /// ```
 /// # use slackwater::{Keys, RunSize, Session, TableSpec};
@@ -31,7 +30,7 @@ const UPDATE_BYTES: usize = 128;
 /// log.add(&table.keys(&[0]), &[2.0], 1)?;
 /// assert_eq!(session.counts().parts, 0);                 // nothing is sent yet
 /// assert_eq!(table.pull(&Keys::run(0..1))?.wait()?.values(), [3.0]);
-/// assert_eq!(session.counts().parts, 1);                 // both went as one
+/// assert_eq!(session.counts().parts, 1);                 // both travelled as one part
 /// # session.close()?;
 /// # Ok::<(), slackwater::Error>(())
 /// ```
@@ -43,9 +42,10 @@ pub struct UpdateLog<T: Number> {
     send: Send,
 }
 
-/// Sends what the logs of a table hold.
+/// Pushes what the logs of a table hold.
 type Send = Box<dyn Fn() -> Result<(), Error> + std::marker::Send + Sync>;
 
+/// A log's content, which its thread and the collector share.
 struct Entries<T> {
     noted: Noted<T>,
     dropped: bool,
@@ -54,16 +54,17 @@ struct Entries<T> {
 /// A batch to be pushed: keys, values and the number of examples.
 type Update<T> = (Keys, Vec<T>, u64);
 
+/// The updates in a log.
 enum Noted<T> {
-    /// Updates of one row may be added up before they are sent.
+    /// Updates of one row are added up before they are pushed.
     Folding { positions: Vec<u64>, values: Vec<T>, examples: u64 },
-    /// Each must be applied by itself.
+    /// The shard must apply each update by itself.
     Apart { updates: Vec<Update<T>>, bytes: usize },
 }
 
 impl<T: Number> Noted<T> {
-    /// An empty log. Where merging changes nothing (the updater is `sum`, or the table combines by
-    /// clock) it folds.
+    /// An empty log. It folds if merging does not change the result: the updater is `sum`, or the
+    /// table combines by clock.
     fn new(spec: &TableSpec) -> Self {
         if spec.updater.is_additive() || matches!(spec.combine, Combine::Clock(_)) {
             Self::Folding { positions: Vec::new(), values: Vec::new(), examples: 0 }
@@ -74,15 +75,16 @@ impl<T: Number> Noted<T> {
 }
 
 impl<T: Number> UpdateLog<T> {
-    /// Notes an update: `new` row after row in the order of `keys`, computed from `more` examples.
+    /// Adds an update to the log: `new` row after row in the order of `keys`, computed from `more`
+    /// examples.
     ///
-    /// It reaches the shards when any thread of this worker pulls from the table, at the end of the
-    /// clock, or when the log has grown to some 32 MB. Where merging changes nothing (the updater
-    /// is `sum`, or the table combines by clock), updates of one row are added up first; elsewhere
-    /// each is applied by itself.
+    /// The worker pushes it when any of its threads pulls from the table, at the end of the clock,
+    /// or when the log has grown to some 32 MB. If merging does not change the result (the updater
+    /// is `sum`, or the table combines by clock), the log adds up updates of one row first.
+    /// Otherwise shards apply each update by itself.
     ///
-    /// Sends nothing and does not block, unless the log is full: then it does as
-    /// [`crate::Table::push`] does, and fails if the run is over ([`Error::Run`]). Fails, and notes
+    /// Sends nothing and does not block, unless the log is full: then it pushes as
+    /// [`crate::Table::push`] does, and fails if the run is over ([`Error::Run`]). Fails, and adds
     /// nothing, if the keys were made for a table in another order ([`Error::Batch`]) or if `new`
     /// is not one row for each key ([`Error::Table`]).
     ///
@@ -104,13 +106,14 @@ impl<T: Number> UpdateLog<T> {
             return Err(Error::Batch(TableFailure::Placement));
         }
         if new.len() != keys.len() * self.width {
-            let problem = format!("{} rows of {} numbers were noted with {} values", keys.len(), self.width, new.len());
+            let problem =
+                format!("a logged update of {} rows of {} numbers has {} values", keys.len(), self.width, new.len());
             return Err(Error::Table { problem });
         }
         if self.note(keys, new, more) { (self.send)() } else { Ok(()) }
     }
 
-    /// Notes an update that fits. Whether the log is full now.
+    /// Adds an update that fits. Returns whether the log is full now.
     fn note(&mut self, keys: &Keys, new: &[T], more: u64) -> bool {
         let row_bytes = size_of::<u64>() + self.width * size_of::<T>();
         match &mut lock(&self.entries).noted {
@@ -121,11 +124,11 @@ impl<T: Number> UpdateLog<T> {
                 let is_large = positions.len() * row_bytes >= FULL_BYTES;
                 if positions.len() >= self.fold_at || is_large {
                     fold(self.width, positions, values);
-                    // Twice what is left: folding costs each row a constant share however many
-                    // distinct ones there are.
+                    // Twice what is left, so that folding has a constant cost per row for any
+                    // number of distinct rows.
                     self.fold_at = (2 * positions.len()).max(FOLD_ROWS);
                 }
-                // Half: what is folded and stays would be folded again by the next update.
+                // Half, because a log that stays larger would be folded again by the next update.
                 is_large && positions.len() * row_bytes >= FULL_BYTES / 2
             }
             Noted::Apart { updates, bytes } => {
@@ -143,11 +146,11 @@ impl<T: Number> Drop for UpdateLog<T> {
     }
 }
 
-/// All threads' logs of one table.
+/// The logs of one table, of all threads.
 pub(crate) struct UpdateLogs<T: Number> {
     logs: Mutex<Vec<Arc<Mutex<Entries<T>>>>>,
-    /// Held from the collecting of updates to their pushing: a clock that another thread ends must
-    /// not pass between the two.
+    /// Locked while updates are collected and pushed, so that no other thread ends a clock in
+    /// between.
     absorbing: Mutex<()>,
 }
 
@@ -156,22 +159,25 @@ impl<T: Number> UpdateLogs<T> {
         Self { logs: Mutex::new(Vec::new()), absorbing: Mutex::new(()) }
     }
 
+    /// Opens a log. `send` pushes what the table's logs hold.
     pub fn open(&self, spec: &TableSpec, send: Send) -> UpdateLog<T> {
         let entries = Arc::new(Mutex::new(Entries { noted: Noted::new(spec), dropped: false }));
         lock(&self.logs).push(entries.clone());
         UpdateLog { entries, placement: spec.shape.placement(), width: spec.width as usize, fold_at: FOLD_ROWS, send }
     }
 
-    /// Pushes everything noted so far.
+    /// Pushes all logged updates.
     pub fn absorb(&self, spec: &TableSpec, push: impl FnMut(Update<T>) -> Result<(), Error>) -> Result<(), Error> {
         let _absorbing = lock(&self.absorbing);
         self.collect(spec).into_iter().try_for_each(push)
     }
 
-    /// Everything noted so far, as batches to be pushed.
+    /// Takes all logged updates, as batches to push. Forgets logs that were dropped.
     fn collect(&self, spec: &TableSpec) -> Vec<Update<T>> {
         let mut apart = Vec::new();
-        let (mut all_positions, mut all_values, mut all_examples) = (Vec::new(), Vec::new(), 0);
+        let mut all_positions = Vec::new();
+        let mut all_values = Vec::new();
+        let mut all_examples = 0;
         lock(&self.logs).retain(|log| {
             let mut entries = lock(log);
             match &mut entries.noted {
@@ -197,7 +203,8 @@ impl<T: Number> UpdateLogs<T> {
     }
 }
 
-/// Sorts rows by position and adds up those of one position, in the order in which they were noted.
+/// Sorts rows by position and adds up rows of the same position, in the order in which they were
+/// added.
 fn fold<T: Number>(width: usize, positions: &mut Vec<u64>, values: &mut Vec<T>) {
     let mut order: Vec<u32> = (0..positions.len() as u32).collect();
     order.sort_by_key(|index| positions[*index as usize]);
@@ -223,13 +230,13 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use types::UpdaterSpec;
 
-    /// For logs that never fill up.
+    /// The `send` of logs that never fill up.
     fn never() -> Send {
         Box::new(|| panic!("the log is not full"))
     }
 
     #[test]
-    fn logs_of_several_threads_add_up_where_merging_changes_nothing() {
+    fn logs_of_several_threads_add_up_in_a_sum_table() {
         let spec = TableSpec::sparse("t", 2);
         let logs = UpdateLogs::<i64>::new();
         let (mut one, mut two) = (logs.open(&spec, never()), logs.open(&spec, never()));
@@ -247,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn updates_that_must_stay_apart_do() {
+    fn updates_stay_apart_in_an_adagrad_table() {
         let spec = TableSpec::sparse("t", 1).updater(UpdaterSpec::Adagrad { rate: 0.1, epsilon: 0.0 });
         let logs = UpdateLogs::<f32>::new();
         let mut log = logs.open(&spec, never());
@@ -278,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_is_full_is_sent_whether_it_folds_or_not() {
+    fn full_log_is_pushed_whether_it_folds_or_not() {
         let adagrad = UpdaterSpec::Adagrad { rate: 0.1, epsilon: 0.0 };
         for spec in [TableSpec::dense("t", 1 << 40, 1_000), TableSpec::dense("t", 1 << 40, 1_000).updater(adagrad)] {
             let logs = Arc::new(UpdateLogs::<f32>::new());

@@ -1,4 +1,4 @@
-//! How a session begins: in one process, or among several.
+//! How a session begins: in an embedded run, or by joining a run of several processes.
 
 use super::{Session, SessionState};
 use crate::addresses::{CoordinatorAddress, Endpoint};
@@ -17,8 +17,8 @@ pub(crate) fn check_size(size: RunSize) -> Result<RunSize, Error> {
 }
 
 impl Session {
-    /// A whole run in this process: a session for each worker, by rank, to be moved into threads.
-    /// Blocks until all have begun. Fails if there are no servers or no workers
+    /// Starts a whole run in this process. Returns a session for each worker, by rank, to be moved
+    /// into threads. Blocks until all nodes have begun. Fails if there are no servers or no workers
     /// ([`Error::RunSize`]).
     ///
     /// ```
@@ -36,7 +36,7 @@ impl Session {
         Self::embedded_with(size, Updaters::builtin(), WaitPolicy::BLOCKING)
     }
 
-    /// As [`Session::embedded`], with updaters of the program's own and another way of waiting.
+    /// As [`Session::embedded`], with custom updaters and another wait policy.
     ///
     /// ```
     /// use slackwater::{RunSize, Session, TableSpec, UpdaterSpec};
@@ -66,11 +66,10 @@ impl Session {
         embedded::start(check_size(size)?, registry, wait, None)
     }
 
-    /// As [`Session::embedded_with`], and everything that the coordinator, each server and each
-    /// worker is told and says is recorded, in a file each of `folder`, which is made if it is not
-    /// there: `worker-0.recording` and so on. They are whole when the last session is gone;
-    /// `slackwater replay` feeds them back. Fails if the folder cannot be written or holds such
-    /// recordings already ([`Error::Run`]).
+    /// As [`Session::embedded_with`], and records all inputs and frames of every node in `folder`,
+    /// a file per node: `worker-0.recording` and so on. Makes the folder if it does not exist. The
+    /// files are complete when the last session is dropped; `slackwater replay` replays them. Fails
+    /// if the folder cannot be written or already holds such recordings ([`Error::Run`]).
     ///
     /// ```
     /// use slackwater::{Keys, RunSize, Session, TableSpec};
@@ -87,7 +86,7 @@ impl Session {
     /// let replayed = replay_file(&folder.join("worker-0.recording"), &Updaters::builtin()).expect("a recording");
     /// assert!(replayed.inputs > 0 && replayed.frames > 0);
     /// assert_eq!(replayed.first_difference, None);
-    /// # std::fs::remove_dir_all(folder).expect("it is there");
+    /// # std::fs::remove_dir_all(folder).expect("the folder exists");
     /// # Ok::<(), slackwater::Error>(())
     /// ```
     pub fn embedded_recorded(
@@ -99,14 +98,15 @@ impl Session {
         embedded::start(check_size(size)?, registry, wait, Some(folder))
     }
 
-    /// Joins a run of several processes as a worker. Blocks until everybody has joined, at most
-    /// `connect.join_limit`. Fails if an address is none or cannot be used ([`Error::Address`]), or
-    /// if the coordinator is not there, has no room, or not everybody comes ([`Error::Run`]).
+    /// Joins a run of several processes as a worker. Blocks until all nodes have joined, at most
+    /// `connect.join_limit`. Fails if an address is malformed or cannot be used
+    /// ([`Error::Address`]). Fails with [`Error::Run`] if the coordinator does not answer or has no
+    /// place left, or if nodes are missing at the limit.
     ///
     /// ```
     /// use slackwater::{Connect, Keys, RunSize, Serve, Session, TableSpec};
     ///
-    /// // A server with the coordinator, which would be a process of its own.
+    /// // A server with the coordinator; usually a process of its own.
     /// let coordinator = slackwater::cluster::free_address().expect("a free port");
     /// let connect = Connect::to(&coordinator.to_string());
     /// let serve = Serve { coordinate: Some(RunSize { servers: 1, workers: 1 }), ..Serve::new(connect.clone()) };
@@ -124,15 +124,21 @@ impl Session {
         let recorder = connect.record.as_ref().map(Recorder::in_folder).transpose()?;
         let coordinator = CoordinatorAddress::resolve(connect)?;
         let Endpoint { mut transport, mut waiter, address } = coordinator.listen_as_node(connect, 0, false, &pool)?;
-        let (wanted, limit) =
-            (JoinRequest { role: NodeRole::Worker, place: connect.place, job: &connect.job }, connect.join_limit);
+        let wanted = JoinRequest { role: NodeRole::Worker, place: connect.place, job: &connect.job };
+        let limit = connect.join_limit;
         let joined = join(&mut transport, &mut waiter, wanted, &address, token(), limit, &connect.leave)?;
-        let (of_several, unled) = (coordinator.is_of_several(), connect.join_limit);
-        let (wait, failure_timeout, leave) = (connect.wait, connect.failure_timeout, connect.leave.clone());
-        let settings = DriverSettings { wait, failure_timeout, of_several, unled, embedded: false, leave };
+        let settings = DriverSettings {
+            wait: connect.wait,
+            failure_timeout: connect.failure_timeout,
+            of_several: coordinator.is_of_several(),
+            unled: connect.join_limit,
+            embedded: false,
+            leave: connect.leave.clone(),
+        };
         Self::begin(joined, Box::new(transport), Box::new(waiter), settings, recorder, None)
     }
 
+    /// Begins the session of a worker that has joined.
     pub(crate) fn begin(
         joined: node::JoinedRun,
         transport: Box<dyn net::Transport>,
@@ -146,7 +152,7 @@ impl Session {
     }
 }
 
-/// Distinct for every node that is started anywhere: the time, the process and a count.
+/// A number that differs for every node: a hash, with random keys, of the process id and a count.
 pub(crate) fn token() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     static COUNT: AtomicU64 = AtomicU64::new(0);

@@ -1,4 +1,4 @@
-//! The state of a session, which its tables and tickets share.
+//! [`SessionState`]: the state that a session shares with its tables and tickets.
 
 use crate::Error;
 use crate::time_breakdown::TimeBreakdown;
@@ -13,38 +13,39 @@ use types::{NodeId, Placement, PlanNumber, RunSize, TableId, TableSpec, WorkerId
 use wire::{Member, Pool};
 use worker::TicketFailure;
 
-/// Pushed bytes that may be unacknowledged before a push blocks.
+/// A push blocks while this many bytes of earlier pushes are unacknowledged.
 const UNACKNOWLEDGED: usize = 256 << 20;
 
+/// The state that a session shares with its tables and tickets.
 pub(crate) struct SessionState {
     pub driver: Arc<Driver>,
-    /// Where values of the caller's are copied to.
+    /// Buffers for copies of the caller's values.
     pub pool: Pool,
     pub(super) size: RunSize,
     pub(super) rank: WorkerId,
     pub(super) members: Vec<Member>,
     /// Whether the worker joined by a later plan than the run's first.
     pub(super) joined_late: bool,
-    /// Whether nodes come and go.
+    /// Whether the run is elastic: nodes join and leave while it lasts.
     pub(super) open: bool,
     pub(super) opened: Instant,
     pub times: Mutex<TimeBreakdown>,
-    /// When the last clock ended, and how long had been waited for others by then.
+    /// When the last clock ended, and how long the worker had waited for other workers by then.
     pub(super) stepped: Mutex<(Instant, Duration)>,
-    /// The logs of every table, however often it was opened, and how to send them at the end of a
-    /// clock.
+    /// The update logs of every table, shared by all its handles, and how to send them at the end
+    /// of a clock.
     pub(super) logs: Mutex<BTreeMap<TableId, TableLogs>>,
     pub(super) unique_numbers: AtomicU64,
 }
 
-/// One table's logs, of whatever number type, and how to send them.
+/// One table's update logs, of any number type, and how to send them.
 pub(super) struct TableLogs {
     pub logs: Arc<dyn Any + Send + Sync>,
     pub absorb: Box<dyn Fn() -> Result<(), Error> + Send>,
 }
 
 impl SessionState {
-    /// A worker that has joined, and the thread that keeps its things moving.
+    /// Starts the driver of a worker that has joined, with its background thread.
     pub fn start(
         joined: node::JoinedRun,
         transport: Box<dyn net::Transport>,
@@ -77,8 +78,8 @@ impl SessionState {
         })
     }
 
-    /// The error for a refused part. An expelled worker learns that it is one from the first node
-    /// it contacts: a server, or the coordinator.
+    /// The error for a refused part. An expelled worker may learn it here, from a server: that is
+    /// the run's failure, not a refusal.
     pub fn refused(&self, table: TableId, failure: &TicketFailure, others: usize) -> Error {
         if failure.refusal == wire::Refusal::Expelled {
             let reason = failure.refusal.describe("", Placement::Ordered);
@@ -90,12 +91,12 @@ impl SessionState {
         Error::Refused { worker: self.rank, table, placement, refusal: failure.refusal.clone(), others }
     }
 
-    /// Sends what the logs of every table hold.
+    /// Pushes what the update logs of every table hold.
     pub(super) fn absorb_logs(&self) -> Result<(), Error> {
         lock(&self.logs).values().try_for_each(|table| (table.absorb)())
     }
 
-    /// Fails if a push whose ticket was dropped was refused since this was last asked.
+    /// Fails if a push whose ticket was dropped was refused since the last call of this function.
     pub(super) fn unreported(&self) -> Result<(), Error> {
         match self.driver.call(|worker| worker.take_unreported()).as_slice() {
             [(table, failure), others @ ..] => Err(self.refused(*table, failure, others.len())),
@@ -103,7 +104,8 @@ impl SessionState {
         }
     }
 
-    /// A clock has ended: how long it took, without the time in which others were waited for.
+    /// Tells the driver that a clock has ended, and how long it took without the time spent waiting
+    /// for other workers.
     pub(super) fn stepped(&self) {
         let waited = {
             let times = lock(&self.times);
@@ -115,12 +117,13 @@ impl SessionState {
         self.driver.stepped(took);
     }
 
-    /// Where the worker's time went so far.
+    /// How the worker has spent its time so far.
     pub fn time_breakdown(&self) -> TimeBreakdown {
         let times = lock(&self.times).clone();
         TimeBreakdown { total: self.opened.elapsed(), ..times }
     }
 
+    /// Adds a wait to the account: of the worker that released it, or else of the network.
     pub fn account(&self, released_by: Option<WorkerId>, time: Duration) {
         let mut times = lock(&self.times);
         match released_by {
@@ -129,7 +132,7 @@ impl SessionState {
         }
     }
 
-    /// Runs a push or a pull; blocks first while too much is under way.
+    /// Runs a push or a pull. First blocks while too many bytes or reads are under way.
     pub fn call_with_room<R>(&self, call: impl FnOnce(&mut WorkerHandle<'_>) -> R) -> Result<R, Error> {
         let has_room = |worker: &worker::Worker| {
             worker.unacknowledged_bytes() < UNACKNOWLEDGED && worker.may_read() && worker.may_send()
@@ -137,7 +140,7 @@ impl SessionState {
         self.call_when(has_room, call)
     }
 
-    /// Runs a call; blocks first until the worker is `ready`, and accounts for that.
+    /// Runs a call. First blocks until the worker is `ready`, and accounts for the wait.
     pub fn call_when<R>(
         &self,
         ready: impl Fn(&worker::Worker) -> bool,
@@ -152,12 +155,13 @@ impl SessionState {
         self.under_way(|| Ok(self.driver.call_when(ready, call)?))
     }
 
-    /// Blocks until the worker is `ready`, in the middle of something, and accounts for that.
+    /// Blocks, in the middle of an operation, until the worker is `ready`, and accounts for the
+    /// wait.
     pub fn wait_until(&self, ready: impl Fn(&worker::Worker) -> bool) -> Result<(), Error> {
         self.under_way(|| Ok(self.driver.see_through(|worker| ready(worker).then_some(()))?))
     }
 
-    /// Accounts for the time that something takes which waits for what is under way.
+    /// Runs a wait for messages under way, and accounts for its time.
     fn under_way<R>(&self, wait: impl FnOnce() -> R) -> R {
         let begin = Instant::now();
         let result = wait();

@@ -1,12 +1,11 @@
-//! How a push, a pull or a scan is made, where the usual way is not the right one: one struct with
-//! a `Default` for each.
+//! Options of the operations on a table: one struct with a `Default` for each operation.
 
 use super::TargetNumber;
 use crate::Tickets;
 use crate::data_leases::DataLease;
 use worker::{PullBuffer, PullTarget};
 
-/// How a push is made: see [`Table::push_opts`](crate::Table::push_opts).
+/// Options of a push: see [`Table::push_opts`](crate::Table::push_opts).
 ///
 /// ```
 /// use slackwater::table::PushOptions;
@@ -18,12 +17,12 @@ use worker::{PullBuffer, PullTarget};
 pub struct PushOptions<'a> {
     /// How many examples the values were computed from: 1 unless set.
     pub examples: u64,
-    /// The data lease that the values were learnt from. However often the lease is learnt from,
-    /// should a worker be lost with it, each of its pushes counts once. For that every run of a
-    /// lease has to push the same keys in the same order, for each table: see
+    /// The data lease that the values were computed from. If a worker is lost and another processes
+    /// the lease again, each of its pushes still counts once. For that every pass over a lease must
+    /// push the same keys in the same order, to each table: see
     /// [`DataLeases`](crate::data_leases::DataLeases).
     pub lease: Option<&'a DataLease>,
-    /// Tickets that must be done before it is sent: none unless set.
+    /// Tickets to wait for before the worker sends the push. None unless set.
     pub after: Tickets,
 }
 
@@ -33,7 +32,7 @@ impl Default for PushOptions<'_> {
     }
 }
 
-/// How a pull is made: see [`Table::pull_opts`](crate::Table::pull_opts).
+/// Options of a pull: see [`Table::pull_opts`](crate::Table::pull_opts).
 ///
 /// ```
 /// use slackwater::table::PullOptions;
@@ -43,13 +42,14 @@ impl Default for PushOptions<'_> {
 /// ```
 #[derive(Debug)]
 pub struct PullOptions<T> {
-    /// Memory of the caller's, with room for exactly the rows. The table makes its own unless set.
+    /// The caller's memory for the rows, of exactly their size. The table allocates its own unless
+    /// set.
     pub into: Option<PullInto<T>>,
-    /// Tickets that must be done before it is sent: none unless set.
+    /// Tickets to wait for before the worker sends the pull. None unless set.
     pub after: Tickets,
-    /// Whether rows come as shards keep them: each its weights followed by its updater's state, to
-    /// be set again with [`Table::set`](crate::Table::set). No cache answers such a pull, no codec
-    /// encodes it, and it takes no memory of the caller's.
+    /// Whether to pull row state: each row's weights followed by its updater's state, in the form
+    /// that [`Table::set`](crate::Table::set) takes. Such a pull bypasses the cache and the codecs,
+    /// and cannot write into the caller's memory.
     pub row_state: bool,
 }
 
@@ -59,7 +59,7 @@ impl<T> Default for PullOptions<T> {
     }
 }
 
-/// How a push_pull is made: see [`Table::push_pull_opts`](crate::Table::push_pull_opts).
+/// Options of a push_pull: see [`Table::push_pull_opts`](crate::Table::push_pull_opts).
 ///
 /// ```
 /// use slackwater::table::PushPullOptions;
@@ -71,9 +71,10 @@ impl<T> Default for PullOptions<T> {
 pub struct PushPullOptions<T> {
     /// How many examples the values were computed from: 1 unless set.
     pub examples: u64,
-    /// Memory of the caller's, with room for exactly the rows. The table makes its own unless set.
+    /// The caller's memory for the rows, of exactly their size. The table allocates its own unless
+    /// set.
     pub into: Option<PullInto<T>>,
-    /// Tickets that must be done before it is sent: none unless set.
+    /// Tickets to wait for before the worker sends the push_pull. None unless set.
     pub after: Tickets,
 }
 
@@ -83,7 +84,7 @@ impl<T> Default for PushPullOptions<T> {
     }
 }
 
-/// How rows are set: see [`Table::set_opts`](crate::Table::set_opts).
+/// Options of a set: see [`Table::set_opts`](crate::Table::set_opts).
 ///
 /// ```
 /// use slackwater::Tickets;
@@ -94,11 +95,11 @@ impl<T> Default for PushPullOptions<T> {
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct SetOptions {
-    /// Tickets that must be done before it is sent: none unless set.
+    /// Tickets to wait for before the worker sends the rows. None unless set.
     pub after: Tickets,
 }
 
-/// How rows are deleted: see [`Table::delete_opts`](crate::Table::delete_opts).
+/// Options of a delete: see [`Table::delete_opts`](crate::Table::delete_opts).
 ///
 /// ```
 /// use slackwater::Tickets;
@@ -109,11 +110,11 @@ pub struct SetOptions {
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct DeleteOptions {
-    /// Tickets that must be done before it is sent: none unless set.
+    /// Tickets to wait for before the worker sends the deletion. None unless set.
     pub after: Tickets,
 }
 
-/// How a scan is made: see [`Table::scan_opts`](crate::Table::scan_opts).
+/// Options of a scan: see [`Table::scan_opts`](crate::Table::scan_opts).
 ///
 /// ```
 /// use slackwater::table::ScanOptions;
@@ -123,18 +124,17 @@ pub struct DeleteOptions {
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct ScanOptions {
-    /// Tickets that must be done before it is sent: none unless set.
+    /// Tickets to wait for before the worker sends the scan. None unless set.
     pub after: Tickets,
-    /// Whether rows come as shards keep them: see [`PullOptions::row_state`].
+    /// Whether to read row state: see [`PullOptions::row_state`].
     pub row_state: bool,
 }
 
-/// Memory of the caller's that a pull writes its rows to.
+/// The caller's memory, which a pull writes its rows to.
 ///
 /// ```
 /// use slackwater::table::{PullBuffer, PullInto};
-///
-/// /// Memory that another language has made, and keeps.
+/// /// Memory that another language allocated and owns.
 /// struct Foreign(&'static mut [u8]);
 /// impl PullBuffer for Foreign {
 ///     fn bytes_mut(&mut self) -> &mut [u8] { self.0 }
@@ -148,9 +148,9 @@ pub struct ScanOptions {
 pub enum PullInto<T> {
     /// A vector, which [`Rows::into_values`](crate::Rows::into_values) gives back.
     Vector(Vec<T>),
-    /// Memory that is no vector, such as an array of another language: rows are written in place,
-    /// and [`Rows::values`](crate::Rows::values) is empty. It is dropped when the ticket is done,
-    /// or when nobody can write to it any more.
+    /// Memory that is not a vector, such as an array of another language. The pull writes rows in
+    /// place, and [`Rows::values`](crate::Rows::values) is empty. The buffer is dropped when the
+    /// ticket is done, or when no thread can write to it any more.
     Buffer(Box<dyn PullBuffer>),
 }
 

@@ -1,4 +1,4 @@
-//! Pulls of keys, and scans of a range or of everything.
+//! Reads of a table: pulls of keys, and scans of a range or of all rows.
 
 use super::{PullInto, PullOptions, ScanOptions, Table, TargetNumber};
 use crate::Error;
@@ -9,11 +9,11 @@ use wire::Keys;
 use worker::Op;
 
 impl<T: TargetNumber> Table<T> {
-    /// Pulls the rows of `keys`; of neighbouring rows of a dense or ordered table, with
-    /// [`Keys::run`]. Returns at once, unless thousands of reads are open already: then it blocks
-    /// until one of them is answered. [`Ticket::wait`] gives the rows, as fresh as the table's
-    /// consistency asks, and blocks until the slowest worker allows that. A key that was never
-    /// written reads as zero, or as its initial row where the table has an initialiser.
+    /// Pulls the rows of `keys`. Use [`Keys::run`] for consecutive rows of a dense or ordered
+    /// table. Returns at once, unless thousands of reads are open already: then it blocks until one
+    /// of them is answered. [`Ticket::wait`] returns the rows, as fresh as the table's consistency
+    /// requires, and blocks until the slowest worker allows that. A key that was never written
+    /// reads as zero, or as its initial row if the table has an initialiser.
     ///
     /// ```
     /// # use slackwater::{Keys, RunSize, Session, TableSpec};
@@ -31,8 +31,8 @@ impl<T: TargetNumber> Table<T> {
         self.pull_opts(keys, PullOptions::default())
     }
 
-    /// As [`Table::pull`]: into memory of the caller's, after other tickets, or with each row's
-    /// updater state. Fails if the memory has not room for exactly the rows.
+    /// As [`Table::pull`], with options: into the caller's memory, after other tickets, or with
+    /// each row's updater state. Fails if the memory does not have exactly the size of the rows.
     ///
     /// ```
     /// # use slackwater::{Keys, RunSize, Session, TableSpec, Tickets, UpdaterSpec};
@@ -43,7 +43,7 @@ impl<T: TargetNumber> Table<T> {
     /// let keys = table.keys(&[0, 3]);
     /// let push = table.push(&Keys::run(0..1), vec![2.0])?;
     ///
-    /// // The same memory each time.
+    /// // Reuse the same memory for each pull.
     /// let mut memory = vec![0.0; 2];
     /// for _ in 0..3 {
     ///     let (into, after) = (Some(memory.into()), Tickets::none().and(&push));
@@ -52,7 +52,7 @@ impl<T: TargetNumber> Table<T> {
     ///     assert_eq!(memory, [-1.0, 0.0]);
     /// }
     ///
-    /// // With the velocity of each weight.
+    /// // Pull the velocity of each weight too.
     /// let rows = table.pull_opts(&keys, PullOptions { row_state: true, ..PullOptions::default() })?.wait()?;
     /// assert_eq!((rows.ids(), rows.values()), (&[0, 3][..], &[-1.0, 2.0, 0.0, 0.0][..]));
     /// # session.close()?;
@@ -62,7 +62,7 @@ impl<T: TargetNumber> Table<T> {
         let PullOptions { into, after, row_state } = options;
         if row_state && into.is_some() {
             let problem = format!(
-                "row state of table '{}' cannot be pulled into memory of the caller's; leave out `into` or `row_state`",
+                "row state of table '{}' cannot be pulled into the caller's memory; leave out `into` or `row_state`",
                 self.spec.name
             );
             return Err(Error::Table { problem });
@@ -72,28 +72,29 @@ impl<T: TargetNumber> Table<T> {
             return self.submit(Op::RowState { keys: keys.clone() }, None, &after);
         }
         if self.spec.consistency.is_eager() {
-            // Refreshes that have arrived must not wait in a queue while the cache says no.
+            // Apply refreshes that have arrived first: the cache may then hold the rows.
             self.shared.driver.catch_up();
         }
         let into = into.or_else(|| self.room_for(keys));
         self.submit(Op::Pull { keys: keys.clone() }, into.map(PullInto::target), &after)
     }
 
-    /// Memory for the rows of `keys`, made before the worker's machine is locked for a call. None
-    /// where there is not so much: the worker then refuses the read, and says why.
+    /// Memory for the rows of `keys`, allocated before the call locks the worker. `None` if there
+    /// is not enough memory: the worker then refuses the read, and says why.
     pub(super) fn room_for(&self, keys: &Keys) -> Option<PullInto<T>> {
         let count = keys.len().saturating_mul(self.spec.width as usize);
         Vec::<T>::new().try_reserve_exact(count).ok()?;
         Some(vec![T::ZERO; count].into())
     }
 
-    /// Pulls the rows that a dense or ordered table has in a range of ids, or every row that any
-    /// table has with `scan(..)`; [`Rows::ids`] names them. Fails for a range of any other table.
+    /// Reads the rows of a dense or ordered table in a range of ids. `scan(..)` reads all rows of
+    /// any table. [`Rows::ids`] has their ids. Fails for a range of a `spread` table.
     ///
-    /// The rows come shard by shard in parts, each as fresh as the table's consistency asks; behind
-    /// a [`Session::barrier`](crate::Session::barrier), with nobody pushing, they are the table as
-    /// it stands. Needs memory for all of them. A `clock` table may name keys whose first clock is
-    /// still held, with what a pull of them reads.
+    /// The rows come shard by shard in parts, each as fresh as the table's consistency requires.
+    /// After a [`Session::barrier`](crate::Session::barrier), while no worker pushes, they are the
+    /// table's exact state. The scan needs memory for all of the rows. In a `clock` table it may
+    /// include keys whose first clock is not applied yet, with the values that a pull of them
+    /// reads.
     ///
     /// ```
     /// # use slackwater::{RunSize, Session, TableSpec};
@@ -110,9 +111,9 @@ impl<T: TargetNumber> Table<T> {
         self.scan_opts(ids, ScanOptions::default())
     }
 
-    /// As [`Table::scan`]: after other tickets, or with each row's updater state. What is beside
-    /// the rows is not among them: the learning rate, if [`Table::set_rate`] has changed it, and
-    /// the examples that an FTRL table has counted.
+    /// As [`Table::scan`], with options: after other tickets, or with each row's updater state. Row
+    /// state leaves out what a table keeps beside its rows: the learning rate, if
+    /// [`Table::set_rate`] has changed it, and the examples that an FTRL table has counted.
     ///
     /// ```
     /// # use slackwater::{RunSize, Session, TableSpec, UpdaterSpec};
@@ -125,7 +126,7 @@ impl<T: TargetNumber> Table<T> {
     /// let with_state = ScanOptions { row_state: true, ..ScanOptions::default() };
     /// let rows = table.scan_opts(.., with_state.clone())?.wait()?;
     /// other.set(&other.keys_in_order(rows.ids())?, rows.values())?.wait()?;
-    /// // They go on alike.
+    /// // Both tables now learn alike.
     /// for table in [&table, &other] {
     ///     table.push(&table.keys(&[7, 8]), vec![0.25, 0.5])?.wait()?;
     /// }
@@ -139,14 +140,14 @@ impl<T: TargetNumber> Table<T> {
         self.absorb_logs()?;
         match positions(&ids) {
             Some(range) => self.submit(Op::Scan { range, row_state }, None, &after),
-            // There is no such range of positions; a pull of no keys brings no rows either.
+            // An empty range is no `PositionRange`; a pull of no keys returns no rows either.
             None => self.submit(Op::Pull { keys: Keys::run(0..0) }, None, &after),
         }
     }
 }
 
-/// A range of ids as positions, which they are in a dense or ordered table; none for an empty
-/// range.
+/// Converts a range of ids to positions, which are the same in a dense or ordered table. `None` for
+/// an empty range.
 fn positions(ids: &impl RangeBounds<u64>) -> Option<PositionRange> {
     let first = match ids.start_bound() {
         Bound::Unbounded => 0,
@@ -166,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_range_of_ids_is_a_range_of_positions() {
+    fn range_of_ids_converts_to_positions() {
         let range = |first, last| Some(PositionRange { first: Position(first), last: Position(last) });
         assert_eq!(positions(&(..)), Some(PositionRange::ALL));
         assert_eq!(positions(&(..=u64::MAX)), Some(PositionRange::ALL));

@@ -1,4 +1,4 @@
-//! Pushes, by themselves and with a pull of the same rows.
+//! Pushes, alone or together with a pull of the same rows.
 
 use super::{PullInto, PushOptions, PushPullOptions, PushValues, Table, TargetNumber};
 use crate::Error;
@@ -7,18 +7,19 @@ use crate::ticket::{Rows, Ticket};
 use wire::{Keys, lend};
 use worker::{Batch, Op, RowsOfPush};
 
-/// Copies of borrowed values that may be under way: enough to keep everybody busy, few enough to
-/// stay in a cache. What is larger holds its caller in any case, and is lent within one process.
+/// How many bytes of copied values may be under way: enough to keep the shards busy, few enough to
+/// stay in the processor's cache. A larger push blocks its caller in any case, and an embedded run
+/// lends its memory instead.
 const COPIED_BYTES: usize = 4 << 20;
-/// The same where shards have replicas. There, servers acknowledge one replication batch at a time,
-/// and a batch waits for all workers that push to its rows: a worker that could not send the rest
-/// of its push would keep the others waiting.
+/// The same bound for shards with replicas. Their servers acknowledge one replication batch at a
+/// time, and a batch waits for all workers that push to its rows: a worker that could not send the
+/// rest of its push would keep the other workers waiting.
 const REPLICATED_BYTES: usize = 32 << 20;
 
 impl<T: TargetNumber> Table<T> {
-    /// Pushes `values`, row after row in the order of `keys`; to neighbouring rows of a dense or
-    /// ordered table, with [`Keys::run`]. Returns at once, unless too much is under way already:
-    /// then it blocks until some of it has been acknowledged; and so it does for much borrowed
+    /// Pushes `values`, row after row in the order of `keys`. Use [`Keys::run`] for consecutive
+    /// rows of a dense or ordered table. Returns at once, unless too much is under way already:
+    /// then it blocks until some of it has been acknowledged. It also blocks for large borrowed
     /// memory (see [`PushValues`]). Fails, before anything is sent, if the batch does not fit.
     ///
     /// ```
@@ -39,8 +40,8 @@ impl<T: TargetNumber> Table<T> {
         self.push_opts(keys, values, PushOptions::default())
     }
 
-    /// As [`Table::push`]: computed from more than one example, for a data lease, or after other
-    /// tickets.
+    /// As [`Table::push`], with options: computed from several examples, for a data lease, or after
+    /// other tickets.
     ///
     /// ```
     /// # use slackwater::{Keys, RunSize, Session, TableSpec, Tickets};
@@ -95,9 +96,9 @@ impl<T: TargetNumber> Table<T> {
         Ok(ticket)
     }
 
-    /// Pushes the values from where they are and blocks until every shard has taken them. Nothing
-    /// if the push must wait for others first. For large pushes: copying them would hold the caller
-    /// as long.
+    /// Lends the caller's memory to the shards and blocks until every shard has taken its values.
+    /// For large pushes, whose copying would block the caller as long. Returns `None`, without
+    /// pushing, if the push must wait for other operations first.
     fn push_lent(&self, keys: &Keys, values: &[T], examples: u64) -> Result<Option<Ticket<()>>, Error> {
         let driver = &self.shared.driver;
         let (table, row_bytes) = (self.id, self.spec.row_bytes());
@@ -113,15 +114,16 @@ impl<T: TargetNumber> Table<T> {
             })?;
             let Some(ticket) = ticket else { return Ok(None) };
             drop(lent);
-            // Of a run that is lost nobody will say that it is done with the memory.
+            // If the run is lost, no shard reports that it is done with the memory: let go of it
+            // here.
             let taken = self.shared.wait_until(|worker| worker.is_finished(ticket));
             taken.inspect_err(|_| driver.call(|worker| worker.let_go()))?;
             Ok(Some(self.ticket(ticket)))
         })
     }
 
-    /// Pushes part by part from copies that few buffers take in turn. Nothing if the push must wait
-    /// for others first.
+    /// Pushes part by part, from copies in a few buffers that are reused. Returns `None`, without
+    /// pushing, if the push must wait for other operations first.
     fn push_copies(&self, keys: &Keys, values: &[T], examples: u64) -> Result<Option<Ticket<()>>, Error> {
         let driver = &self.shared.driver;
         let begun = driver.call(|worker| {
@@ -136,13 +138,13 @@ impl<T: TargetNumber> Table<T> {
             let (under_way, most) = driver.call(|worker| {
                 worker.push_rows(part);
                 let under_way = worker.unacknowledged_bytes();
-                // Looked up only past the lower bound: there may be many shards.
+                // Look at the plan only past the lower bound: it may have many shards.
                 let is_replicated = under_way > COPIED_BYTES && worker.plan().has_replicas();
                 (under_way, if is_replicated { REPLICATED_BYTES } else { COPIED_BYTES })
             });
             if under_way > most {
                 let has_room = |worker: &worker::Worker| worker.unacknowledged_bytes() <= most / 2;
-                // A run that is lost fails every wait; the push is over then, too.
+                // If the run is lost, the wait fails: end the push too.
                 self.shared.wait_until(has_room).inspect_err(|_| {
                     driver.call(|worker| worker.end_push(ticket));
                 })?;
@@ -152,9 +154,9 @@ impl<T: TargetNumber> Table<T> {
         Ok(Some(self.ticket(ticket)))
     }
 
-    /// Pushes, then pulls the same rows, as one operation: the rows hold the push (in a `clock`
-    /// table, once its clock is applied), and the ticket fails if any part of the push is refused.
-    /// One round trip.
+    /// Pushes, then pulls the same rows, as one operation in one round trip. The rows reflect the
+    /// push (in a `clock` table, once its clock is applied), and the ticket fails if any part of
+    /// the push is refused.
     ///
     /// ```
     /// # use slackwater::{Consistency, RunSize, Session, TableSpec};
@@ -172,8 +174,8 @@ impl<T: TargetNumber> Table<T> {
         self.push_pull_opts(keys, values, PushPullOptions::default())
     }
 
-    /// As [`Table::push_pull`]: computed from more than one example, into memory of the caller's,
-    /// or after other tickets.
+    /// As [`Table::push_pull`], with options: computed from several examples, into the caller's
+    /// memory, or after other tickets.
     ///
     /// ```
     /// # use slackwater::{RunSize, Session, TableSpec, Tickets};

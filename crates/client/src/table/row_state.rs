@@ -1,5 +1,4 @@
-//! Rows as they are kept, with their updater's state: how wide they are, how they are set, and how
-//! they are deleted.
+//! Row state (a row's weights with its updater's state): its width, setting it, and deleting rows.
 
 use super::{DeleteOptions, PushValues, SetOptions, Table, TargetNumber};
 use crate::Error;
@@ -8,9 +7,9 @@ use wire::Keys;
 use worker::Op;
 
 impl<T: TargetNumber> Table<T> {
-    /// How many numbers a row is kept in: its weights, followed by its updater's state. Nothing
-    /// where the updater is one that only servers know; then a scan with
-    /// [`row_state`](super::ScanOptions::row_state) tells it by what it brings.
+    /// How many numbers the state of a row has: its weights, followed by its updater's state.
+    /// `None` for a custom updater, which only servers know; a scan with
+    /// [`row_state`](super::ScanOptions::row_state) shows the width then.
     ///
     /// ```
     /// # use slackwater::{RunSize, Session, TableSpec, UpdaterSpec};
@@ -26,17 +25,20 @@ impl<T: TargetNumber> Table<T> {
         update::row_state_width(&self.spec)
     }
 
-    /// Sets the rows of `keys`, whatever the table's updater: `values` are rows as they are kept
-    /// ([`PullOptions::row_state`](super::PullOptions::row_state)), in the order of `keys`, and
-    /// take the place of those there. Rows that were not there are made. Returns at once, as
-    /// [`Table::push`] does, and is ordered among this worker's pushes: what it pushed before is
-    /// gone from these rows, also what codecs had still to send of it, and what it pushes after is
-    /// applied to them. What other workers push at the same time comes before or after. Every
-    /// number is checked to be finite, and no more: what an updater has not kept itself, it may not
-    /// know what to do with.
+    /// Sets the state of the rows of `keys`, under any updater. `values` are row states
+    /// ([`PullOptions::row_state`](super::PullOptions::row_state)) in the order of `keys`; they
+    /// replace existing rows and make missing ones.
     ///
-    /// Fails if the values are not as many as are kept, or the table combines by clock
-    /// ([`Error::Batch`]: nothing was sent).
+    /// Returns at once, as [`Table::push`] does, and is ordered among this worker's pushes. Its
+    /// earlier pushes to these rows are overwritten, with the residuals that codecs still had of
+    /// them; its later pushes apply to the new rows. Pushes that other workers make at the same
+    /// time come before or after.
+    ///
+    /// The shard checks only that every number is finite. An updater may misbehave on state that it
+    /// did not produce.
+    ///
+    /// Fails if there are not exactly as many values as the row states have, or if the table
+    /// combines by clock ([`Error::Batch`]: nothing was sent).
     ///
     /// ```
     /// # use slackwater::{Keys, RunSize, Session, TableSpec, UpdaterSpec};
@@ -45,7 +47,7 @@ impl<T: TargetNumber> Table<T> {
     /// let adagrad = UpdaterSpec::Adagrad { rate: 0.5, epsilon: 1e-8 };
     /// let table = session.table::<f32>(TableSpec::sparse("t", 1).updater(adagrad))?;
     /// let keys = table.keys(&[7]);
-    /// table.set(&keys, vec![2.0, 9.0])?.wait()?;        // the weight, and the sum of squares that has led to it
+    /// table.set(&keys, vec![2.0, 9.0])?.wait()?;        // the weight, and the sum of squared gradients
     /// let rows = table.push_pull(&keys, vec![4.0])?.wait()?;
     /// assert_eq!(rows.values(), [1.6]);                      // 2 − 0.5 · 4 / √(9 + 16)
     /// assert!(table.set(&keys, vec![2.0]).is_err());
@@ -55,7 +57,7 @@ impl<T: TargetNumber> Table<T> {
     /// assert_eq!(counts.pull(&Keys::run(0..2))?.wait()?.values(), [40, 2]);
     ///
     /// let clocks = session.table::<f32>(TableSpec::dense("clocks", 1, 1).combine(Combine::Clock(Reduce::Sum)))?;
-    /// let error = clocks.set(&clocks.keys(&[0]), vec![1.0]).err().expect("no moment is a row's own");
+    /// let error = clocks.set(&clocks.keys(&[0]), vec![1.0]).err().expect("clock tables refuse it");
     /// assert!(error.to_string().contains("combines by clock"));
     /// # session.close()?;
     /// # Ok::<(), slackwater::Error>(())
@@ -90,25 +92,27 @@ impl<T: TargetNumber> Table<T> {
     where
         T: 'v,
     {
-        // What logs hold was done before.
+        // Logged updates come before.
         self.absorb_logs()?;
         let values = self.owned(values.into());
         self.submit(Op::Set { keys: keys.clone(), values }, None, &options.after)
     }
 
     /// Deletes the rows of `keys` of a sparse table, with their updater's state, on every replica.
-    /// A later read returns what a key returns that was never pushed, and a later push makes the
-    /// row anew, with its initial value. Keys without a row are passed over. Returns at once, as
-    /// [`Table::push`] does, and is ordered among this worker's pushes: what it pushed before is
-    /// gone from these rows, also what codecs had still to send of it. What other workers push at
-    /// the same time comes before or after. A shard uses the memory of deleted rows for new ones.
+    /// Afterwards a key reads as if it had never been pushed, and a push makes its row anew from
+    /// the initial value. Keys without a row are ignored.
     ///
-    /// Where the table combines by clock, rows are deleted after the combined update of this
-    /// worker's clock: what anybody pushed in that clock or before is gone, and what is pushed in
-    /// later clocks makes the row anew.
+    /// Returns at once, as [`Table::push`] does, and is ordered among this worker's pushes. Its
+    /// earlier pushes to these rows are gone, with the residuals that codecs still had of them.
+    /// Pushes that other workers make at the same time come before or after. A shard reuses the
+    /// memory of deleted rows.
     ///
-    /// What lossy codecs of other workers have still to send of a deleted row counts as a push that
-    /// comes later: it makes the row anew.
+    /// In a table that combines by clock, rows are deleted after the combined update of this
+    /// worker's clock. All workers' pushes of that clock and earlier ones are gone; pushes of later
+    /// clocks make the row anew.
+    ///
+    /// Residuals of a deleted row in other workers' lossy codecs count as later pushes: they make
+    /// the row anew.
     ///
     /// Fails if the table is dense, because every key of it has a row ([`Error::Batch`]: nothing
     /// was sent).
@@ -152,7 +156,7 @@ impl<T: TargetNumber> Table<T> {
     /// # Ok::<(), slackwater::Error>(())
     /// ```
     pub fn delete_opts(&self, keys: &Keys, options: DeleteOptions) -> Result<Ticket<()>, Error> {
-        // What logs hold was done before.
+        // Logged updates come before.
         self.absorb_logs()?;
         self.submit(Op::Delete { keys: keys.clone() }, None, &options.after)
     }

@@ -1,4 +1,4 @@
-//! The numbers that tables hold, and the memory that they are pushed from.
+//! The number types of tables, and the memory that a push takes its values from.
 
 use std::sync::Arc;
 use update::Number;
@@ -39,7 +39,7 @@ macro_rules! target_numbers {
             fn from_target(target: PullTarget) -> Vec<Self> {
                 match target {
                     PullTarget::$variant(values) => values,
-                    // They are where the caller wanted them.
+                    // The pull wrote them into the caller's buffer.
                     PullTarget::Buffer(..) => Vec::new(),
                     _ => unreachable!("a table brings its own numbers"),
                 }
@@ -49,26 +49,26 @@ macro_rules! target_numbers {
 }
 target_numbers!(f32 => F32, f64 => F64, i64 => I64);
 
-/// Values to push: owned memory travels as it is. Borrowed memory is copied once, part by part; in
-/// a run of one process, where it is larger than 4 MiB, it is used where it lies, and the push
-/// returns when every shard is done with it.
+/// Values to push. Owned memory is sent as it is. Borrowed memory is copied once, part by part. In
+/// an embedded run, borrowed memory of more than 4 MiB is used in place, and the push returns when
+/// every shard is done with it.
 ///
 /// ```
 /// # use slackwater::{Keys, RunSize, Session, TableSpec};
 /// # use std::sync::Arc;
 /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
 /// # let table = session.table::<f32>(TableSpec::dense("t", 2, 1))?;
-/// table.push(&Keys::run(0..2), vec![1.0, 2.0])?.wait()?;                        // given away
-/// table.push(&Keys::run(0..2), Arc::<[f32]>::from([1.0, 2.0]))?.wait()?;        // shared, and not to be changed
-/// table.push(&Keys::run(0..2), &[1.0, 2.0])?.wait()?;                           // kept, and free again when the push returns
+/// table.push(&Keys::run(0..2), vec![1.0, 2.0])?.wait()?;                        // owned
+/// table.push(&Keys::run(0..2), Arc::<[f32]>::from([1.0, 2.0]))?.wait()?;        // shared, and never changed
+/// table.push(&Keys::run(0..2), &[1.0, 2.0])?.wait()?;                           // borrowed, and free again when the push returns
 /// assert_eq!(table.pull(&Keys::run(0..2))?.wait()?.values(), [3.0, 6.0]);
 /// # session.close()?;
 /// # Ok::<(), slackwater::Error>(())
 /// ```
 pub enum PushValues<'a, T> {
-    /// Memory that nobody changes any more.
+    /// Memory that no thread changes any more.
     Owned(Payload),
-    /// Memory that the caller keeps; it may be changed as soon as the push returns.
+    /// Memory that the caller keeps, and may change as soon as the push returns.
     Borrowed(&'a [T]),
 }
 
