@@ -5,8 +5,7 @@ use slackwater::policy::{Codecs, Combine, Reduce};
 use slackwater::{Connect, Consistency, Keys, RunSize, Serve, Session, TableSpec, UpdaterSpec};
 use std::thread::spawn;
 
-/// A server and a worker of this process that talk over a socket, or through the memory that it
-/// passes.
+/// A server and a worker in this process that talk over TCP or through shared memory.
 fn pair(same_host: SameHost) -> (Session, std::thread::JoinHandle<()>) {
     let coordinator_address = slackwater::cluster::free_address().expect("a free port");
     let connect = Connect { same_host, ..Connect::to(&coordinator_address.to_string()) };
@@ -27,9 +26,9 @@ fn layer(codecs: Codecs) -> TableSpec {
         .codecs(codecs)
 }
 
-/// A link of this machine's own is fast: whatever is measured of it, nothing is encoded.
+/// Links within one host are fast, so `auto` encodes nothing.
 #[test]
-fn auto_picks_nothing_on_this_machine() {
+fn auto_picks_no_codec_within_one_host() {
     for same_host in [SameHost::Tcp, SameHost::SharedMemory] {
         let (session, server) = pair(same_host);
         let table = session.table::<f32>(layer(Codecs::auto())).expect("a table");
@@ -46,10 +45,9 @@ fn auto_picks_nothing_on_this_machine() {
     }
 }
 
-/// What arrives by each codec, in both directions, is what was pushed, where the codec sends such
-/// numbers exactly.
+/// Every codec carries these values in both directions with little or no error.
 #[test]
-fn every_codec_goes_all_the_way() {
+fn every_codec_carries_pushes_and_reads() {
     for pipeline in ["keys,bf16", "f16,lz4", "fixed8", "fixed12,zstd", "1bit", "2bit", "threshold=0.1", "zeros,zstd"] {
         let (session, server) = pair(SameHost::Tcp);
         let table = session.table::<f32>(layer(Codecs::both(pipeline.split(',')))).expect("a table");
@@ -61,8 +59,7 @@ fn every_codec_goes_all_the_way() {
             assert!(worst < 0.02, "{pipeline} at {clock}: {worst} off");
         }
         let used = &session.codecs()[0];
-        // Numbers that are all large, or not zero, do not shrink by leaving others out; equal ones
-        // do compress.
+        // `threshold` saves nothing here, because every value is above it.
         if !pipeline.starts_with("threshold") {
             assert!(used.upward.ratio().is_some_and(|ratio| ratio > 1.5), "{pipeline}: {used:?}");
         }
@@ -72,9 +69,9 @@ fn every_codec_goes_all_the_way() {
     }
 }
 
-/// A run sends a small share of what it would, and bytes are counted where they travel.
+/// With `1bit` both ways a worker sends and receives less than 1/25 of the bytes.
 #[test]
-fn one_bit_both_ways_moves_a_thirtieth() {
+fn one_bit_both_ways_moves_less_than_a_25th_of_the_bytes() {
     let bytes = |codecs| {
         let (session, server) = pair(SameHost::Tcp);
         let table = session.table::<f32>(layer(codecs)).expect("a table");
@@ -98,9 +95,9 @@ fn one_bit_both_ways_moves_a_thirtieth() {
     }
 }
 
-/// Tables that cannot do what their codecs ask are refused with what to do about it.
+/// A table that does not fit its codecs is refused, with what to do about it.
 #[test]
-fn codecs_that_do_not_fit_are_refused_in_words() {
+fn table_with_unfit_codecs_is_refused_with_a_reason() {
     let session = Session::embedded(RunSize { servers: 1, workers: 1 }).expect("a session").remove(0);
     let plain = TableSpec::dense("t", 4, 4);
     for (spec, words) in [
@@ -122,9 +119,9 @@ fn codecs_that_do_not_fit_are_refused_in_words() {
     session.close().expect("a good end");
 }
 
-/// A worker that may send little takes its time; nothing is lost by it.
+/// A worker under a bandwidth limit takes longer, and loses no push.
 #[test]
-fn bandwidth_is_honoured() {
+fn bandwidth_limit_holds_for_pushes() {
     let (session, server) = pair(SameHost::Tcp);
     let table = session.table::<f32>(layer(Codecs::default())).expect("a table");
     let rate = 4_000_000;
@@ -135,8 +132,7 @@ fn bandwidth_is_honoured() {
         session.clock().expect("ended");
     }
     let rows = table.pull(&Keys::run(0..64)).expect("asked").wait().expect("read");
-    // Faster than this it cannot be, however slow the machine: a megabyte, less what may be saved
-    // up.
+    // The least time at this rate: a megabyte, less what the token bucket may have saved up.
     let least = (4.0 * 64.0 * 1024.0 * 4.0 - 400_000.0) / rate as f64;
     assert!(began.elapsed().as_secs_f64() > least, "{:?}", began.elapsed());
     assert_eq!(rows.values(), [4.0; 64 * 1024]);
@@ -144,10 +140,10 @@ fn bandwidth_is_honoured() {
     server.join().expect("a good end");
 }
 
-/// Every read follows the worker's own pushes, and every list is new: what travels is keys as much
-/// as values, and all of it counts.
+/// Every read follows the worker's own pushes, and every key list is new, so keys take as many
+/// bytes as values. All of them count.
 #[test]
-fn bandwidth_is_honoured_by_keys_and_by_reads() {
+fn bandwidth_limit_holds_for_keys_and_reads() {
     let (session, server) = pair(SameHost::Tcp);
     let table = session.table::<f32>(TableSpec::sparse("words", 1)).expect("a table");
     let rate = 1_000_000;
@@ -158,22 +154,21 @@ fn bandwidth_is_honoured_by_keys_and_by_reads() {
         let keys = table.keys(&ids);
         drop(table.push(&keys, vec![1.0; 4000]).expect("sent"));
         let rows = table.pull(&keys).expect("asked").wait().expect("read");
-        assert_eq!(rows.values(), [1.0; 4000], "its own push is in it");
+        assert_eq!(rows.values(), [1.0; 4000], "the read reflects its own push");
         session.clock().expect("ended");
     }
     let (seconds, bytes) = (began.elapsed().as_secs_f64(), session.traffic().bytes_out - before);
     assert!(bytes > 20 * 4000 * 12, "{bytes} bytes");
-    // However slow the machine: what may be saved up, and a little for heartbeats and the estimate
-    // of bodies.
+    // The rate, what the token bucket may have saved up, and a margin for heartbeats and estimated
+    // message sizes.
     assert!(bytes as f64 <= 1.3 * rate as f64 * seconds + 65_536.0, "{bytes} bytes in {seconds} s");
     session.close().expect("a good end");
     server.join().expect("a good end");
 }
 
-/// What a codec keeps back is not lost with the worker that kept it: whoever leaves in good order
-/// sends it first.
+/// A worker that leaves in good order first sends the residuals of its codecs.
 #[test]
-fn a_worker_that_leaves_sends_what_its_codecs_owe() {
+fn leaving_worker_sends_its_residuals() {
     for (pipeline, combine) in [
         ("topk=10%", Combine::Each),
         ("1bit", Combine::Each),
@@ -197,7 +192,7 @@ fn a_worker_that_leaves_sends_what_its_codecs_owe() {
         drop(tables);
         leaves.close().expect("a good end");
         (0..4).for_each(|_| stays.clock().expect("ended"));
-        // Those who stay ended the same clocks, so a mean is of two.
+        // The worker that stays ended the same clocks, so a mean is of two.
         let share = if combine == Combine::Clock(Reduce::Mean) { 0.5 } else { 1.0 };
         let wanted: Vec<f32> =
             (0..8 * 16).map(|place| (0..3).map(|round| values(round)[place] * share).sum()).collect();

@@ -1,5 +1,5 @@
-//! Data leases through the client: every example counts once, whoever leaves in the middle, and
-//! whoever reads something else is told.
+//! Data leases through the client: every example counts once although workers leave in the middle,
+//! and a worker with another input is refused.
 
 mod deadline;
 mod embedded;
@@ -23,13 +23,14 @@ fn spec() -> TableSpec {
     TableSpec::sparse("counts", 1).number(NumberType::I64).consistency(Consistency::slack(1))
 }
 
-/// The rows of one minibatch: no two of an epoch have one in common.
+/// The rows of one minibatch. Minibatches of an epoch share no rows.
 fn rows(range: u64, minibatch: u64) -> Vec<u64> {
     let first = (range * MINIBATCHES + minibatch) * 3;
     (first..first + 3).collect()
 }
 
-/// Learns until all is committed, or until so many minibatches are done, in the middle of a lease.
+/// Learns until all leases are committed, or until `most` minibatches are done, in the middle of a
+/// lease.
 fn learn(session: &Session, counts: &Table<i64>, mut most: u64) -> Result<(), Error> {
     let mut leases = session.leases("train", &input())?;
     let mut in_clock = 0;
@@ -61,13 +62,15 @@ fn learn(session: &Session, counts: &Table<i64>, mut most: u64) -> Result<(), Er
     Ok(())
 }
 
+/// Four workers learn, of which the first `leavers` leave in the middle. Every example must count
+/// once.
 fn learn_together(spec: &TableSpec, leavers: u64) {
     run(2, 4, |session| {
         let counts = session.table::<i64>(spec.clone()).expect("a table");
         let leaves = u64::from(session.rank()) < leavers;
         learn(session, &counts, if leaves { 7 + u64::from(session.rank()) } else { u64::MAX }).expect("learnt");
         if !leaves {
-            // Everybody who stays is at the same clock, and what was committed is there.
+            // The workers that stay are at the same clock, and all committed leases are applied.
             (0..2).for_each(|_| session.clock().expect("ends"));
             session.barrier().expect("passes");
             let all: Vec<u64> = (0..RANGES * MINIBATCHES * 3).collect();
@@ -83,17 +86,17 @@ fn every_example_counts_once() {
 }
 
 #[test]
-fn what_those_who_leave_did_not_commit_is_learnt_by_others_and_counts_once() {
+fn leases_of_workers_that_leave_go_to_others_and_count_once() {
     ends("a run that learns", || learn_together(&spec(), 2));
 }
 
 #[test]
-fn so_it_is_where_contributions_meet_by_clock() {
+fn leases_of_workers_that_leave_count_once_in_a_clock_table() {
     ends("a run that learns", || learn_together(&spec().combine(Combine::Clock(Reduce::Sum)), 2));
 }
 
 #[test]
-fn whoever_reads_something_else_is_told_what() {
+fn leases_refuse_a_worker_with_another_input() {
     let sessions = Session::embedded(RunSize { servers: 1, workers: 2 }).expect("an embedded run");
     sessions[0].leases("train", &input()).expect("the first");
     let cases = [
@@ -134,14 +137,14 @@ fn two_data_sets_are_leased_side_by_side() {
 }
 
 #[test]
-fn a_data_set_that_one_worker_ends_is_over_for_all_of_them_at_one_clock() {
+fn data_set_ended_by_one_worker_ends_for_all_at_one_clock() {
     ends("a run whose data set is ended early", || {
         let clocks = run(2, 3, |session| {
             let counts = session.table::<i64>(spec()).expect("a table");
             let mut leases = session.leases("train", &LeasedInput::new(1_000_000)).expect("leases");
             let mut learnt = 0;
-            // One of them has had enough; another has unlearnt leases in hand, and the third may
-            // wait for a read.
+            // Worker 1 ends the data set early. Another worker then holds uncommitted leases, or
+            // waits for a read.
             while session.rank() != 1 || learnt < 20 {
                 let Some(lease) = leases.next_lease().expect("granted") else { break };
                 let keys = counts.keys(&[lease.range() % 50]);
@@ -151,7 +154,7 @@ fn a_data_set_that_one_worker_ends_is_over_for_all_of_them_at_one_clock() {
                         .push_opts(&keys, vec![1], PushOptions { lease: Some(&lease), ..PushOptions::default() })
                         .expect("fits"),
                 );
-                // The last stays undone.
+                // Worker 1 leaves its last lease uncommitted.
                 if session.rank() != 1 || learnt < 19 {
                     leases.commit(lease).expect("committed");
                 }
@@ -160,7 +163,7 @@ fn a_data_set_that_one_worker_ends_is_over_for_all_of_them_at_one_clock() {
             }
             leases.end().expect("ended");
             assert!(leases.is_ended() && leases.next_lease().expect("over").is_none());
-            // A read waits for nobody: all are where the furthest is.
+            // A read does not wait, because all workers are at the same clock.
             counts.pull(&counts.keys(&[0])).expect("asked").wait().expect("read");
             let clock = session.now().0;
             session.barrier().expect("passes");

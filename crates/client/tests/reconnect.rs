@@ -1,6 +1,6 @@
-//! Exactly once over real sockets and through shared memory: connections break at every byte of an
-//! exchange, and at random in longer ones; afterwards the tables hold every push once, and nobody
-//! waits for ever.
+//! Exactly-once pushes over real sockets and through shared memory: connections break at every byte
+//! of an exchange, and at random in longer runs. Afterwards the tables hold every push once, and no
+//! node waits for ever.
 
 mod deadline;
 mod proxy;
@@ -15,14 +15,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Nobody listens there: a node that gives this address can only be answered on connections it made
-/// itself.
+/// An address where no node listens. A node that advertises it can be answered only on connections
+/// that it made itself.
 const NOWHERE: &str = "127.0.0.1:9";
 
-/// How nodes of one host may talk.
+/// The transports between nodes of one host.
 const WAYS: [SameHost; 2] = [SameHost::Tcp, SameHost::SharedMemory];
 
-/// Runs all of these at once, each of which must end, and adds up how often connections were cut.
+/// Runs all of these at once. Each must end, and together they must have cut connections more than
+/// `least` times.
 fn cuts_of_all<F: FnOnce() -> u64 + Send + 'static>(what: &'static str, least: u64, runs: impl Iterator<Item = F>) {
     let runs: Vec<_> = runs.map(|run| std::thread::spawn(move || ends(what, run))).collect();
     let cuts: u64 = runs.into_iter().map(|run| run.join().expect("a good end")).sum();
@@ -31,7 +32,7 @@ fn cuts_of_all<F: FnOnce() -> u64 + Send + 'static>(what: &'static str, least: u
 }
 
 fn connect(coordinator_address: SocketAddr, same_host: SameHost) -> Connect {
-    // Long: a machine that is busy with other tests must not pass for a node that is lost.
+    // Long, so that a busy machine does not count as a lost node.
     Connect {
         join_limit: LIMIT / 2,
         failure_timeout: LIMIT / 2,
@@ -40,8 +41,7 @@ fn connect(coordinator_address: SocketAddr, same_host: SameHost) -> Connect {
     }
 }
 
-/// A coordinator and a server behind each of the proxies returned. The last handle tells how they
-/// ended.
+/// A coordinator, and servers with a proxy before each. `served` tells how the servers ended.
 struct Cluster {
     coordinator_address: SocketAddr,
     same_host: SameHost,
@@ -71,7 +71,7 @@ impl Cluster {
         connect(self.coordinator_address, self.same_host)
     }
 
-    /// Everybody has left, and nobody was thought lost.
+    /// Checks that all servers ended well: every worker has left, and no node counted as lost.
     fn ended_well(self) {
         for served in self.served {
             served.join().expect("no panic").expect("a good end");
@@ -84,7 +84,7 @@ fn counts(session: &Session, name: &str) -> Table<i64> {
     session.table(spec).expect("a table")
 }
 
-/// One push, the end of a clock and a read: every kind of frame that must not be lost or doubled.
+/// One push, the end of a clock and a read: the frames that must not be lost or doubled.
 fn exchange(session: &Session, table: &Table<i64>, times: i64) {
     let keys = table.keys(&[1, 2, 3]);
     let push = table.push(&keys, vec![1, 10, 100]).expect("sent");
@@ -96,7 +96,7 @@ fn exchange(session: &Session, table: &Table<i64>, times: i64) {
     assert_eq!(found, [times, times * 10, times * 100], "after {times} pushes");
 }
 
-/// Bytes of all kinds, and of those the ones that went through shared memory.
+/// Counts of all bytes, and of the bytes that went through shared memory.
 #[derive(Default)]
 struct Bytes {
     all: AtomicU64,
@@ -111,24 +111,24 @@ impl Bytes {
         self.shared.fetch_add(traffic.bytes_shared, Ordering::Relaxed);
     }
 
-    /// What was measured is what was meant. A call that is cut while memory is being passed goes
-    /// over TCP, and stays there until it is cut again: one worker may have little luck, not all of
-    /// them.
+    /// Checks that the intended transport carried the bytes. A connection that is cut while it
+    /// passes shared memory falls back to TCP until it is cut again. That may happen to one worker,
+    /// but not to all.
     fn went_by(&self, same_host: SameHost) {
         let [all, shared] = [&self.all, &self.shared].map(|bytes| bytes.load(Ordering::Relaxed));
         assert!(same_host == SameHost::Tcp || shared > all / 10, "only {shared} of {all} bytes");
     }
 }
 
-/// Whether the server can call its worker when the connection that the worker made is gone.
+/// Whether the server can call its worker after the worker's own connection has broken.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Callback {
     Possible,
     Impossible,
 }
 
-/// Cuts at every `step`-th byte from `first` on of an exchange between one worker and one server.
-/// Returns how many.
+/// Cuts an exchange between one worker and one server at every `step`-th byte from `first` on.
+/// Returns how many cuts happened.
 fn cut_everywhere(first: u64, step: usize, callback: Callback, same_host: SameHost, bytes: &Bytes) -> u64 {
     let cluster = Cluster::start(RunSize { servers: 1, workers: 1 }, same_host);
     let listen = free_address();
@@ -148,7 +148,7 @@ fn cut_everywhere(first: u64, step: usize, callback: Callback, same_host: SameHo
     let mut times = 2;
     for way in [Way::There, Way::Back] {
         for offset in (first..after[way as usize] - before[way as usize]).step_by(step) {
-            // Whoever made the connection, the bytes count from the worker's side.
+            // Count bytes from the worker's side, for connections of either direction.
             there.cut_after(way, offset);
             back.cut_after(way.reverse(), offset);
             times += 1;
@@ -161,14 +161,14 @@ fn cut_everywhere(first: u64, step: usize, callback: Callback, same_host: SameHo
     session.close().expect("left");
     let cuts = there.done() + back.done();
     cluster.ended_well();
-    // The last bytes of an exchange may be left over to the next one, whose cut then replaces this
+    // The last bytes of an exchange may travel with the next one, whose cut then replaces this
     // one's.
     assert!(cuts * 2 > times as u64, "only {cuts} of {times} cuts happened");
     cuts
 }
 
 #[test]
-fn a_push_counts_once_whatever_byte_the_connection_breaks_at() {
+fn push_counts_once_when_the_connection_breaks_at_any_byte() {
     const RUNS: u64 = 8;
     for same_host in WAYS {
         let bytes = Arc::new(Bytes::default());
@@ -198,7 +198,7 @@ fn a_longer_run_survives_random_cuts_on_every_connection() {
                 std::thread::spawn(move || {
                     let session = Session::connect(&connect).expect("joined");
                     let table = counts(&session, "counts");
-                    // Some lists are short, some are long, some come back.
+                    // Key lists of several lengths, used in turn.
                     let lists: Vec<_> = (1..5).map(|n| table.keys(&(0..KEYS / n).collect::<Vec<_>>())).collect();
                     let mut own = 0;
                     for clock in 0..CLOCKS {
@@ -210,7 +210,7 @@ fn a_longer_run_survives_random_cuts_on_every_connection() {
                         assert!(rows.values()[0] >= least, "{} at clock {clock} of at least {least}", rows.values()[0]);
                         session.clock().expect("ended");
                     }
-                    // One clock more than the slack hides: every push is in what is read now.
+                    // One clock more than the slack, so that the read reflects every push.
                     session.clock().expect("ended");
                     session.barrier().expect("all done");
                     let all = table.keys(&(0..KEYS).collect::<Vec<_>>());
@@ -242,7 +242,7 @@ fn a_longer_run_survives_random_cuts_on_every_connection() {
 }
 
 #[test]
-fn tables_and_barriers_survive_a_coordinator_out_of_reach() {
+fn tables_and_barriers_survive_cuts_to_the_coordinator() {
     const RUNS: u64 = 6;
     let cut_runs = |first: u64| {
         let cluster = Cluster::start(RunSize { servers: 1, workers: 1 }, SameHost::Tcp);
@@ -250,8 +250,8 @@ fn tables_and_barriers_survive_a_coordinator_out_of_reach() {
         let session = Session::connect(&connect(coordinator_address.address, SameHost::Tcp)).expect("joined");
         let mut tables = 0;
         for way in [Way::There, Way::Back] {
-            // A table's request and a barrier's are about 300 bytes there, their answers 200 back,
-            // with heartbeats between.
+            // The requests for a table and a barrier take about 300 bytes, their answers 200, with
+            // heartbeats in between.
             for offset in (first..if way == Way::There { 320 } else { 220 }).step_by(RUNS as usize) {
                 coordinator_address.cut_after(way, offset);
                 tables += 1;
@@ -268,7 +268,7 @@ fn tables_and_barriers_survive_a_coordinator_out_of_reach() {
 }
 
 #[test]
-fn joining_and_leaving_survive_a_coordinator_out_of_reach() {
+fn joining_and_leaving_survive_cuts_to_the_coordinator() {
     let run = |way: Way, at_join: Option<u64>, at_leave: Option<u64>| {
         let cluster = Cluster::start(RunSize { servers: 1, workers: 1 }, SameHost::Tcp);
         let coordinator_address = Proxy::before(cluster.coordinator_address, SameHost::Tcp);
@@ -313,7 +313,7 @@ fn a_server_that_missed_a_goodbye_hears_it_again() {
         let tables = [counts(&first, "counts"), counts(&second, "counts")];
         proxy.cut_after(Way::Back, offset);
         first.close().expect("left");
-        // Two clocks ahead of one who has left: only the goodbye lets this read go.
+        // Two clocks ahead of the worker that left: only its goodbye releases this read.
         second.clock().expect("ended");
         second.clock().expect("ended");
         tables[1].pull(&tables[1].keys(&[1])).expect("asked").wait().expect("read");
@@ -325,7 +325,7 @@ fn a_server_that_missed_a_goodbye_hears_it_again() {
     cuts_of_all("goodbyes", 6, (0..12).map(|index| move || run(index * 16)));
 }
 
-/// Waits until `holds`, and fails if it never does.
+/// Waits until `holds` returns true, and fails if that takes too long.
 fn eventually(what: &str, holds: impl Fn() -> bool) {
     let begin = Instant::now();
     while !holds() {
@@ -335,17 +335,17 @@ fn eventually(what: &str, holds: impl Fn() -> bool) {
 }
 
 #[test]
-fn a_worker_that_calls_anew_takes_over_from_a_connection_whose_end_was_never_told() {
+fn worker_reconnects_when_the_server_has_not_seen_the_old_connection_end() {
     ends("a worker that calls anew", || {
         let cluster = Cluster::start(RunSize { servers: 1, workers: 1 }, SameHost::Tcp);
         let proxy = &cluster.proxies[0];
-        // The server cannot call the worker, so all connections are the worker's.
+        // The server cannot call the worker, so the worker makes all connections.
         let connect = Connect { advertise: Some(NOWHERE.to_owned()), ..cluster.worker() };
         let session = Session::connect(&connect).expect("joined");
         let table = counts(&session, "counts");
         let mut abandoned = 0;
         for times in 1..=20 {
-            // Whatever was under way when the last connection went, this makes a new one.
+            // This makes a new connection, and resends what was under way on the last one.
             exchange(&session, &table, times);
             eventually("the server closes what the worker gave up", || proxy.given_up() == abandoned);
             let reading = table.pull(&table.keys(&[1])).expect("asked");
@@ -359,7 +359,7 @@ fn a_worker_that_calls_anew_takes_over_from_a_connection_whose_end_was_never_tol
 }
 
 #[test]
-fn a_server_that_falls_silent_without_a_word_is_named() {
+fn silent_server_is_named_in_the_error() {
     ends("a silent server", || {
         let cluster = Cluster::start(RunSize { servers: 1, workers: 1 }, SameHost::Tcp);
         let connect = Connect {
@@ -370,13 +370,14 @@ fn a_server_that_falls_silent_without_a_word_is_named() {
         let session = Session::connect(&connect).expect("joined");
         let table = counts(&session, "counts");
         exchange(&session, &table, 1);
-        // The coordinator is not behind this proxy: it hears from both, and takes neither for lost.
+        // The coordinator is not behind this proxy: it still hears from both nodes, and counts
+        // neither as lost.
         cluster.proxies[0].swallow();
         let read = table.pull(&table.keys(&[1])).expect("asked").wait();
         let Err(Error::Run(lost)) = read else { panic!("{read:?}") };
         assert!(lost.to_string().starts_with("lost server 0"), "{lost}");
         drop(session);
-        // Without its worker the rest of the run ends too.
+        // The lost worker ends the static run.
         for served in cluster.served {
             served.join().expect("no panic").expect_err("a worker was lost");
         }

@@ -1,4 +1,4 @@
-//! Bad input, a row per case: each is refused with words that say what and where, rows stay as they
+//! Refusals, a table row per bad input: the error says what and where, table rows stay as they
 //! were, and the servers go on.
 
 mod embedded;
@@ -15,7 +15,7 @@ use wire::{
     Wants, Writes,
 };
 
-/// Tells done from hung.
+/// A test that waits longer for an answer hangs.
 const LIMIT: Duration = Duration::from_secs(30);
 
 fn one_worker() -> Session {
@@ -51,7 +51,7 @@ impl Tables {
         }
     }
 
-    /// Some rows of every table, as text, to see that they stay as they were.
+    /// Some rows of every table, as text, to check that they stay as they were.
     fn rows(&self) -> Vec<String> {
         let hundred: Vec<u64> = (0..100).collect();
         macro_rules! read {
@@ -73,7 +73,7 @@ impl Tables {
     }
 }
 
-/// The refusal of something that must be refused, at once or when it is waited for.
+/// The error of a call that must fail.
 fn refused<R>(result: Result<R, Error>) -> Error {
     match result {
         Ok(_) => panic!("it was taken"),
@@ -82,7 +82,7 @@ fn refused<R>(result: Result<R, Error>) -> Error {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_in_words_and_changes_nothing() {
+fn bad_input_is_refused_with_a_reason_and_changes_no_row() {
     let tables = Tables::new();
     let (dense, spread, ordered) = (&tables.dense, &tables.spread, &tables.ordered);
     spread.push(&spread.keys(&[1, 2]), vec![1.0, 2.0]).expect("sent").wait().expect("pushed");
@@ -98,7 +98,7 @@ fn what_does_not_fit_is_refused_in_words_and_changes_nothing() {
         (
             "an infinity among good values",
             |t| {
-                // All of one part: what goes to another shard is another part, and would be
+                // All rows are in one part. Rows of another shard would be another part, and be
                 // applied.
                 let mut values = vec![1.0; 10];
                 values[7] = f32::INFINITY;
@@ -129,7 +129,7 @@ fn what_does_not_fit_is_refused_in_words_and_changes_nothing() {
             &["'spread'", "8 bytes", "not 12"],
         ),
         (
-            "row state into memory of the caller's",
+            "row state into the caller's memory",
             |t| {
                 let into = Some(vec![0.0; 1].into());
                 let options = PullOptions { into, row_state: true, ..PullOptions::default() };
@@ -241,7 +241,7 @@ fn what_does_not_fit_is_refused_in_words_and_changes_nothing() {
         }
         assert_eq!(tables.rows(), before, "after {what}");
     }
-    // And everything works as before.
+    // All tables still work.
     ordered.push(&Keys::run(3..5), vec![1.0, 2.0]).expect("sent").wait().expect("pushed");
     tables.counts.push(&Keys::run(0..4), vec![1; 4]).expect("sent").wait().expect("pushed");
     tables.learning.set_rate(0.25).expect("sent").wait().expect("tuned");
@@ -250,25 +250,25 @@ fn what_does_not_fit_is_refused_in_words_and_changes_nothing() {
 }
 
 #[test]
-fn the_failure_of_a_dropped_ticket_shows_at_a_clock() {
+fn clock_reports_the_failure_of_a_dropped_ticket() {
     let session = one_worker();
     let table = session.table::<f32>(TableSpec::sparse("weights", 1)).expect("made");
     drop(table.push(&table.keys(&[5]), vec![f32::NAN]).expect("sent"));
-    // By now the shard has answered: a later push has been acknowledged.
+    // A later push is acknowledged, so the shard has answered the first one too.
     table.push(&table.keys(&[5]), vec![1.0]).expect("sent").wait().expect("pushed");
     let error = refused(session.clock());
     let message = "a push or pull of worker 0 was refused: the value for key 5 of table 'weights' is not finite; its rows stay \
                    as they were";
     assert_eq!(error.to_string(), message);
-    // And as a program that decides on it sees it.
+    // The fields that a program decides by.
     let Error::Refused { worker, table: name, placement, refusal: Refusal::NotFinite { position }, others } = error
     else {
         panic!("{error:?}");
     };
     assert_eq!((worker.0, name.as_str(), placement.key(position).0, others), (0, "weights", 5, 0));
     assert_eq!(session.now().0, 1, "the clock has ended all the same");
-    session.clock().expect("said once");
-    // Of several it names the first, and counts the others.
+    session.clock().expect("reported once");
+    // With several refusals, the error names the first and counts the others.
     for (others, words) in [(1, "; so was one more"), (2, "; so were 2 more")] {
         for _ in 0..=others {
             drop(table.push(&table.keys(&[6]), vec![f32::INFINITY]).expect("sent"));
@@ -281,7 +281,7 @@ fn the_failure_of_a_dropped_ticket_shows_at_a_clock() {
 }
 
 #[test]
-fn a_failed_contribution_fails_its_clock_for_everybody_alike() {
+fn refused_push_fails_its_clock_for_all_workers() {
     let spec = TableSpec::dense("gradients", 2, 1).combine(Combine::Clock(Reduce::Sum));
     embedded::run(1, 2, |session| {
         let table = session.table::<f32>(spec.clone()).expect("made");
@@ -300,10 +300,9 @@ fn a_failed_contribution_fails_its_clock_for_everybody_alike() {
     });
 }
 
-// ── What only a worker of another make would send
-// ───────────────────────────────────────────────────────────────────
+// ── Frames that our workers never send ──────────────────────────────────────────────────────
 
-/// A server that a test talks to frame by frame.
+/// A run with one server, to which a test sends single frames in a worker's place.
 struct Raw {
     transport: Box<dyn Transport>,
     waiter: Box<dyn Waiter>,
@@ -367,7 +366,7 @@ impl Raw {
         }
     }
 
-    /// How the server takes a push: refused, or nothing to say against it.
+    /// Sends a push. Returns the server's refusal, or `None` if it accepts the push.
     fn push(
         &mut self,
         table: u32,
@@ -376,7 +375,7 @@ impl Raw {
         keys: KeyPart,
         values: Payload,
     ) -> Option<Refusal> {
-        // What is outside the stream does not move it on.
+        // A push outside the worker's stream takes no sequence number of it.
         let inside = table == 0 && source == self.source;
         self.number += u64::from(inside);
         let of = if inside { self.number } else { 77 };
@@ -399,7 +398,7 @@ impl Raw {
     }
 
     fn pull(&mut self, table: u32, source: Source, keys: KeyPart) -> Result<Vec<f32>, Refusal> {
-        self.number += 1_000; // a name of its own
+        self.number += 1_000; // a request number that no push uses
         let request = self.number;
         self.number -= 1_000;
         let pull = Pull {
@@ -423,11 +422,11 @@ impl Raw {
 }
 
 #[test]
-fn a_server_refuses_what_no_worker_of_ours_would_send() {
+fn server_refuses_malformed_frames() {
     let spec = TableSpec::sparse("weights", 1);
     let mut raw = Raw::start(&spec);
     let (own, stranger) = (raw.source, Source(99));
-    // Any number will do for a signature, as long as a list always has the same.
+    // Any function of the list works as a signature.
     let signed = |positions: &[u64]| Signature(positions.iter().fold(7, |sum, p| sum * 31 + u128::from(*p)));
     let list = |positions: &[u64]| KeyPart::List {
         signature: signed(positions),

@@ -1,5 +1,5 @@
-//! Runs that lease their data go on from a checkpoint: leases that are done are not done again, and
-//! of the others every part counts once.
+//! Runs with data leases resume from a checkpoint: committed leases are not processed again, and
+//! every part of the other leases counts once.
 
 use crate::support::{Folder, LIMIT, run, settings};
 use slackwater::cluster::Membership;
@@ -14,8 +14,8 @@ const MINIBATCHES: u64 = 5;
 const KEYS: u64 = RANGES * MINIBATCHES * 2;
 const SLACK: u64 = 3;
 
-/// A table that applies each push, one that combines by clock, and one of bookkeeping, which no
-/// checkpoint keeps.
+/// A table that applies each push, one that combines by clock, and a bookkeeping table, which
+/// checkpoints leave out.
 struct Tables([Table<i64>; 3]);
 
 impl Tables {
@@ -27,7 +27,7 @@ impl Tables {
         Ok(Self([make(each)?, make(by_clock)?, make(seen)?]))
     }
 
-    /// How often each example was counted, when everybody is through.
+    /// How often each example was counted, when all workers are done.
     fn counted(&self, session: &Session) -> Result<[Vec<i64>; 3], Error> {
         (0..=SLACK).try_for_each(|_| session.clock())?;
         session.barrier()?;
@@ -44,11 +44,13 @@ fn input(epochs: u32) -> LeasedInput {
     LeasedInput::new(RANGES).epochs(epochs).shuffled(5).per_clock(4).named("numbers", 1)
 }
 
-/// Learns until all is committed, or until it is to stop: in the middle of a lease, with clocks
-/// open. Says how many leases it did.
+/// Learns until all leases are committed, or until `stops` returns true: in the middle of a lease,
+/// with clocks open. Returns how many leases it committed.
 fn learn(session: &Session, tables: &Tables, epochs: u32, stops: impl Fn() -> bool) -> Result<u64, Error> {
     let mut leases = session.leases("train", &input(epochs))?;
-    let (mut in_clock, mut done, begin) = (0, 0, Instant::now());
+    let mut in_clock = 0;
+    let mut done = 0;
+    let begin = Instant::now();
     while let Some(lease) = leases.next_lease()? {
         assert!(begin.elapsed() < LIMIT, "it goes on for ever");
         for minibatch in 0..MINIBATCHES {
@@ -83,7 +85,7 @@ fn learn(session: &Session, tables: &Tables, epochs: u32, stops: impl Fn() -> bo
     Ok(done)
 }
 
-/// Learns until there are so many checkpoints more, and leaves everything as it is.
+/// Learns until there are enough checkpoints, and then stops in the middle of its work.
 fn learn_for(session: &Session, folder: &Folder, epochs: u32, enough: impl Fn() -> bool) -> Result<u64, Error> {
     let tables = Tables::of(session)?;
     let pause = Duration::from_millis(2 + u64::from(session.rank()));
@@ -95,6 +97,7 @@ fn learn_for(session: &Session, folder: &Folder, epochs: u32, enough: impl Fn() 
     Ok(done)
 }
 
+/// The path of the newest checkpoint.
 fn newest(folder: &Folder) -> String {
     folder.published().last().map_or_else(String::new, |newest| newest.to_string_lossy().into_owned())
 }
@@ -109,7 +112,7 @@ fn goes_on(membership: Membership) {
     let manifest = std::fs::read_to_string(format!("{}/manifest.json", newest(&folder))).expect("a manifest");
     assert!(manifest.contains("by clock") && !manifest.contains(".seen"), "{manifest}");
 
-    // It goes on for a while, makes checkpoints of its own, and is stopped again.
+    // The resumed run goes on for a while, makes checkpoints, and is stopped again.
     let before = newest(&folder);
     let second = |serve: &mut Serve| {
         first(serve);
@@ -120,7 +123,7 @@ fn goes_on(membership: Membership) {
     })
     .expect("a resumed run");
 
-    // And from there to the end, of which there may be more than there was to be.
+    // The third run resumes and goes on to the end, of more epochs than the first run asked for.
     let third = |serve: &mut Serve| (serve.resume, serve.membership) = (Some(folder.resume()), membership);
     let found =
         run(RunSize { servers: 1 + u32::from(membership != Membership::Static), workers: 4 }, third, |session| {
@@ -130,27 +133,27 @@ fn goes_on(membership: Membership) {
         })
         .expect("a run that ends");
     let done: u64 = found.iter().map(|(done, _)| done).sum();
-    assert!(done < 3 * RANGES, "{done} leases: what was done is not done again");
+    assert!(done < 3 * RANGES, "{done} leases: committed leases are not processed again");
     for (_, [each, by_clock, seen]) in found {
         let wrong =
             |counted: &[i64]| (0..).zip(counted).find(|(_, count)| **count != 3).map(|(row, count)| (row, *count));
-        assert_eq!((wrong(&each), wrong(&by_clock)), (None::<(u64, i64)>, None), "each example once an epoch");
+        assert_eq!((wrong(&each), wrong(&by_clock)), (None::<(u64, i64)>, None), "each example once per epoch");
         assert!(seen.iter().sum::<i64>() < 3 * KEYS as i64, "bookkeeping begins anew");
     }
 }
 
 #[test]
-fn every_sample_counts_once_in_a_run_that_is_resumed_twice_with_other_numbers_of_servers_and_workers() {
+fn every_example_counts_once_in_a_run_that_is_resumed_twice_with_other_sizes() {
     goes_on(Membership::Static);
 }
 
 #[test]
-fn so_it_does_with_replicas() {
+fn every_example_counts_once_in_a_resumed_run_with_replicas() {
     goes_on(Membership::Elastic { replicas: 2, shards_per_server: 2 });
 }
 
 #[test]
-fn a_run_that_reads_something_else_cannot_go_on() {
+fn resumed_run_refuses_another_input() {
     let folder = Folder::new();
     let first = |serve: &mut Serve| serve.checkpoints = Some(settings(&folder));
     let one = RunSize { servers: 1, workers: 1 };
@@ -167,10 +170,10 @@ fn a_run_that_reads_something_else_cannot_go_on() {
     assert!(unshuffled.contains("shuffled by seed 5, and is now cut into 300 ranges in order"), "{unshuffled}");
 }
 
-/// A run that ends well leaves a checkpoint in which everything is done: one that goes on from it
-/// has nothing to do, and more if it asks for more.
+/// A run that ends well leaves a checkpoint with all leases committed. A run that resumes from it
+/// has nothing to do, unless it asks for more epochs.
 #[test]
-fn the_last_checkpoint_of_a_run_holds_all_of_it() {
+fn last_checkpoint_of_a_run_has_all_leases_committed() {
     for membership in [Membership::Static, Membership::Elastic { replicas: 2, shards_per_server: 1 }] {
         let folder = Folder::new();
         let checkpoints = || {
@@ -189,13 +192,13 @@ fn the_last_checkpoint_of_a_run_holds_all_of_it() {
             });
             let found = found.expect("a run that ends well");
             let all = |counted: &[i64]| counted.iter().all(|count| *count == i64::from(epochs));
-            assert!(found.iter().all(|(_, [each, by_clock, _])| all(each) && all(by_clock)), "each once an epoch");
+            assert!(found.iter().all(|(_, [each, by_clock, _])| all(each) && all(by_clock)), "each once per epoch");
             found.iter().map(|(done, _)| done).sum::<u64>()
         };
         assert_eq!(run_to_the_end(1, false), RANGES);
-        assert_eq!(folder.published().len(), 1, "at the end, and not before");
-        assert_eq!(run_to_the_end(1, true), 0, "all was done");
-        assert_eq!(run_to_the_end(2, true), RANGES, "and the second epoch was not");
+        assert_eq!(folder.published().len(), 1, "one, at the end");
+        assert_eq!(run_to_the_end(1, true), 0, "all leases were committed");
+        assert_eq!(run_to_the_end(2, true), RANGES, "the second epoch is left");
         assert_eq!(folder.published().len(), 3);
     }
 }

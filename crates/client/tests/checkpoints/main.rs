@@ -1,5 +1,5 @@
-//! Checkpoints of a run that does not stop for them, and runs that go on from one with other
-//! numbers of servers and workers.
+//! Checkpoints of a running run, and runs that resume from one with other numbers of servers and
+//! workers.
 
 mod leases;
 mod residuals;
@@ -33,7 +33,7 @@ impl Tables {
         Ok(Self { exact: session.table(exact)?, each: session.table(each)?, small: session.table(small)? })
     }
 
-    /// One clock of a worker: it counts itself once in a row of each table.
+    /// One clock of a worker: adds 1 to a row of each table.
     fn count(&self, session: &Session) -> Result<(), Error> {
         let row = session.now().0 % ROWS;
         drop(self.exact.push(&Keys::run(row..row + 1), vec![1])?);
@@ -52,15 +52,15 @@ impl Tables {
     }
 }
 
-/// Counts until enough checkpoints are there; all workers to the same clock, so that one that is
-/// made while they leave has all of each.
+/// Counts until there are enough checkpoints. All workers stop at the same clock, so that a
+/// checkpoint made while they leave has all counts of every worker.
 fn count_until(session: &Session, folder: &Folder, enough: usize, last: &AtomicU64) -> Result<(), Error> {
     let tables = Tables::of(session)?;
     let begin = Instant::now();
     loop {
         let clock = session.now().0;
         if folder.published().len() >= enough {
-            // Nobody is further than this.
+            // No worker is ahead of this clock.
             last.fetch_min(clock + SLACK + 2, Ordering::Relaxed);
         }
         if clock >= last.load(Ordering::Relaxed) {
@@ -73,14 +73,14 @@ fn count_until(session: &Session, folder: &Folder, enough: usize, last: &AtomicU
     Ok(())
 }
 
-/// How often each row was counted in clocks before `end`, by so many workers.
+/// How often `workers` workers count each row in the clocks before `end`.
 fn counted(workers: i64, end: u64) -> Vec<i64> {
     (0..ROWS).map(|row| workers * (0..end).filter(|clock| clock % ROWS == row).count() as i64).collect()
 }
 
-/// A run with slack goes on from its last checkpoint with other numbers of servers and workers:
-/// every count of clocks before is there once, and of later clocks none where the table combines by
-/// clock.
+/// A run with slack resumes from its last checkpoint with other numbers of servers and workers. The
+/// tables hold every count of the clocks before the checkpoint once. Tables that combine by clock
+/// hold no count of later clocks.
 fn goes_on(membership: Membership) {
     let folder = Folder::new();
     let with_checkpoints =
@@ -102,14 +102,14 @@ fn goes_on(membership: Membership) {
         for _ in 0..=SLACK {
             tables.count(session)?;
         }
-        // A read may lack the last clocks, even of workers that stand at the barrier: it is let see
-        // these by as many empty ones.
+        // A read may lack the last clocks within the slack, even after a barrier: end as many empty
+        // clocks.
         (0..SLACK).try_for_each(|_| session.clock())?;
         session.barrier()?;
         Ok((began, before, tables.read()?))
     });
     for (began, [exact, each, small], [exact_after, _, small_after]) in found.expect("a resumed run") {
-        assert_eq!(began, clock, "everybody begins at the checkpoint's clock");
+        assert_eq!(began, clock, "every worker begins at the checkpoint's clock");
         assert_eq!(exact, counted(3, clock));
         assert_eq!(small, [3 * clock as i64]);
         let most = counted(3, clock + SLACK + 1);
@@ -117,23 +117,23 @@ fn goes_on(membership: Membership) {
         assert!((0..ROWS as usize).all(is_between), "{each:?} is not between {exact:?} and {most:?}");
         let more = |row: u64| 2 * i64::from((clock..=clock + SLACK).any(|clock| clock % ROWS == row));
         let expected: Vec<i64> = (0..ROWS).map(|row| exact[row as usize] + more(row)).collect();
-        assert_eq!(exact_after, expected, "it goes on from there");
+        assert_eq!(exact_after, expected, "counting goes on from there");
         assert_eq!(small_after, [small[0] + 2 * (SLACK as i64 + 1)]);
     }
 }
 
 #[test]
-fn a_run_goes_on_from_a_checkpoint_with_other_numbers_of_servers_and_workers() {
+fn run_resumes_from_a_checkpoint_with_other_numbers_of_servers_and_workers() {
     goes_on(Membership::Static);
 }
 
 #[test]
-fn so_does_one_with_replicas() {
+fn run_with_replicas_resumes_from_a_checkpoint() {
     goes_on(Membership::Elastic { replicas: 2, shards_per_server: 2 });
 }
 
 #[test]
-fn what_cannot_be_resumed_is_refused_in_words() {
+fn resume_refuses_another_job_another_spec_and_damaged_files() {
     let folder = Folder::new();
     let with_checkpoints = |serve: &mut Serve| serve.checkpoints = Some(settings(&folder));
     let last = AtomicU64::new(u64::MAX);
@@ -180,15 +180,16 @@ fn what_cannot_be_resumed_is_refused_in_words() {
 }
 
 #[test]
-fn a_run_outlives_checkpoints_that_cannot_be_written() {
+fn run_goes_on_when_checkpoints_cannot_be_written() {
     let folder = Folder::new();
     let with_checkpoints = |serve: &mut Serve| serve.checkpoints = Some(settings(&folder));
     let counted = run(RunSize { servers: 2, workers: 1 }, with_checkpoints, |session| {
         count_until(session, &folder, 1, &AtomicU64::new(u64::MAX))?;
-        // A file in the place of the folder: nothing can be written there from now on.
+        // Put a file in the folder's place, so that checkpoints cannot be written.
         let away = folder.0.with_extension("away");
         std::fs::rename(&folder.0, &away).and_then(|()| std::fs::write(&folder.0, "")).expect("moved");
-        let (tables, begin) = (Tables::of(session)?, Instant::now());
+        let tables = Tables::of(session)?;
+        let begin = Instant::now();
         while begin.elapsed() < Duration::from_millis(400) {
             tables.count(session)?;
         }
@@ -198,12 +199,13 @@ fn a_run_outlives_checkpoints_that_cannot_be_written() {
     });
     assert_eq!(counted.expect("a run").len(), 1);
 
-    let (file, coordinator_address) = (folder.0.join("file"), slackwater::cluster::free_address());
+    let file = folder.0.join("file");
+    let coordinator_address = slackwater::cluster::free_address();
     std::fs::write(&file, "").expect("written");
     let checkpoints = CheckpointSettings::new(file.to_str().expect("text"), "counts");
     let connect = Connect::to(&coordinator_address.expect("an address").to_string());
     let size = RunSize { servers: 1, workers: 1 };
     let serve = Serve { coordinate: Some(size), checkpoints: Some(checkpoints), ..Serve::new(connect) };
-    let refused = serve.run().expect_err("known before the run").to_string();
+    let refused = serve.run().expect_err("found before the run").to_string();
     assert!(refused.contains("is a file, not a folder"), "{refused}");
 }

@@ -1,5 +1,5 @@
-//! What codecs have still to send is in a checkpoint, and arrives in a run that goes on from it,
-//! whoever takes part.
+//! Residuals of codecs are in a checkpoint, and arrive in a run that resumes from it, with any
+//! number of workers.
 
 use crate::support::{Folder, LIMIT, clock_of, run, settings};
 use slackwater::policy::{Codecs, Combine, Reduce};
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 const ROWS: u64 = 40;
 const SLACK: u64 = 3;
 
-/// Whatever is pushed to it is held back: no row's residual ever reaches the codec's threshold.
+/// A table whose codec holds back every push: no row's residual ever reaches the threshold.
 fn held_back(name: &str, combine: Combine) -> TableSpec {
     let rows = TableSpec::dense(name, ROWS, 2).updater(UpdaterSpec::Sum).combine(combine);
     rows.consistency(Consistency::slack(SLACK)).codecs(Codecs::up(["threshold=1000000"]))
@@ -29,7 +29,7 @@ impl Tables {
     }
 }
 
-/// Copies a checkpoint, which is a folder of files.
+/// Copies a checkpoint's folder.
 fn copy(checkpoint: &Path, to: &Folder) {
     let to = to.0.join(checkpoint.file_name().expect("a name"));
     std::fs::create_dir_all(&to).expect("a folder");
@@ -40,13 +40,16 @@ fn copy(checkpoint: &Path, to: &Folder) {
 }
 
 #[test]
-fn what_codecs_had_still_to_send_arrives_in_a_resumed_run() {
-    let (folder, before_they_left) = (Folder::new(), Folder::new());
+fn residuals_arrive_in_a_resumed_run() {
+    let folder = Folder::new();
+    let before_they_left = Folder::new();
     let with_checkpoints = |serve: &mut Serve| serve.checkpoints = Some(settings(&folder));
-    // The clock at which everybody stops: beyond any that somebody may have reached by then.
+    // The clock at which all workers stop: ahead of any clock that a worker may have reached by
+    // then.
     let last = AtomicU64::new(u64::MAX);
     let arrived = run(RunSize { servers: 2, workers: 3 }, with_checkpoints, |session| {
-        let (tables, begin) = (Tables::of(session)?, Instant::now());
+        let tables = Tables::of(session)?;
+        let begin = Instant::now();
         for clock in 0.. {
             if session.rank() == 0 && folder.published().len() >= 3 {
                 last.fetch_min(clock + SLACK + 2, Ordering::Relaxed);
@@ -61,7 +64,7 @@ fn what_codecs_had_still_to_send_arrives_in_a_resumed_run() {
             std::thread::sleep(Duration::from_millis(1 + u64::from(session.rank())));
             tables.by_clock.pull(&Keys::run(0..1))?.wait()?;
         }
-        // A worker that leaves sends its residuals: nobody leaves until everybody has looked.
+        // A worker that leaves sends its residuals, so no worker leaves before all have read.
         session.barrier()?;
         let arrived = tables.by_clock.pull(&Keys::run(0..ROWS))?.wait()?.values().iter().any(|value| *value != 0.0);
         if session.rank() == 0 {
@@ -70,7 +73,7 @@ fn what_codecs_had_still_to_send_arrives_in_a_resumed_run() {
         session.barrier()?;
         Ok(arrived)
     });
-    assert_eq!(arrived.expect("a run"), [false; 3], "everything is held back");
+    assert_eq!(arrived.expect("a run"), [false; 3], "the codec holds back every push");
     let clock = clock_of(&before_they_left.published().pop().expect("one"));
 
     let resumed = |serve: &mut Serve| serve.resume = Some(before_they_left.resume());

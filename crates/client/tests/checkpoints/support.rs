@@ -1,4 +1,4 @@
-//! Folders for checkpoints, and runs of several processes' worth of threads.
+//! What the checkpoint tests share: folders for checkpoints, and runs whose processes are threads.
 
 use slackwater::cluster::{CheckpointSettings, ResumeFrom};
 use slackwater::{Connect, Error, RunSize, Serve, Session};
@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// Tells done from hung: nothing here takes a tenth of it.
+/// A test that takes longer hangs. None takes a tenth of it.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
-/// A folder of its own, which goes with it.
+/// A temporary folder, removed on drop.
 pub struct Folder(pub PathBuf);
 
 impl Folder {
@@ -52,7 +52,8 @@ pub fn clock_of(checkpoint: &Path) -> u64 {
     rest.split_once(',').and_then(|(clock, _)| clock.parse().ok()).expect("a number")
 }
 
-/// Serves a run here, in two processes' worth of threads, while each worker does `work`.
+/// Runs servers, as two processes would, and workers in threads of this process. Returns what each
+/// worker's `work` returned.
 pub fn run<R: Send>(
     size: RunSize,
     serve: impl FnOnce(&mut Serve),
@@ -80,7 +81,7 @@ pub fn run<R: Send>(
     })
 }
 
-/// Twenty a second and none at the end, of which three are kept.
+/// Twenty checkpoints a second, none at the end; the last three are kept.
 pub fn settings(folder: &Folder) -> CheckpointSettings {
     let every = Duration::from_millis(50);
     let keep = NonZeroUsize::new(3).expect("not 0");

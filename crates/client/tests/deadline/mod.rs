@@ -3,7 +3,7 @@
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
-/// Tells done from hung: no run takes a tenth of it.
+/// A test that takes longer hangs. No run takes a tenth of it.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
 /// Runs `body` and fails if it takes longer than [`LIMIT`].
@@ -13,8 +13,8 @@ pub fn ends<R: Send + 'static>(what: &str, body: impl FnOnce() -> R + Send + 'st
     match receiver.recv_timeout(LIMIT) {
         Ok(result) => result,
         Err(RecvTimeoutError::Disconnected) => {
-            std::panic::resume_unwind(thread.join().expect_err("it ended without a word"))
+            std::panic::resume_unwind(thread.join().expect_err("only a panic ends the thread without a result"))
         }
-        Err(RecvTimeoutError::Timeout) => panic!("{what}: it hangs"),
+        Err(RecvTimeoutError::Timeout) => panic!("{what} hangs: not done after {LIMIT:?}"),
     }
 }

@@ -2,7 +2,8 @@
 
 use slackwater::{RunSize, Session};
 
-/// Runs `program` as every worker of an embedded run and closes its session; results by rank.
+/// Runs `program` as every worker of an embedded run, and closes the sessions. Returns the results
+/// by rank.
 pub fn run<R: Send>(servers: u32, workers: u32, program: impl Fn(&Session) -> R + Sync) -> Vec<R> {
     let sessions = Session::embedded(RunSize { servers, workers }).expect("a run");
     std::thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! A way between two nodes that breaks at a chosen byte, in either direction.
+//! A proxy between two nodes that breaks their connection at a chosen byte, in either direction.
 
 use net::{SharedStream, call_shared, open_shared};
 use slackwater::cluster::SameHost;
@@ -7,20 +7,20 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// The proxy stands where nobody rings for it: it looks into shared memory this often.
+/// How often the proxy polls shared memory, because peers do not wake it.
 const LOOK_AGAIN: std::time::Duration = std::time::Duration::from_micros(100);
 
-/// Which way bytes go.
+/// The direction of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// From the one who called to the one who listens.
+    /// From the node that called to the node that listens.
     There,
-    /// The answers.
+    /// From the node that listens to the node that called.
     Back,
 }
 
 impl Way {
-    /// The other one.
+    /// The other direction.
     pub fn reverse(self) -> Self {
         match self {
             Self::There => Self::Back,
@@ -29,32 +29,33 @@ impl Way {
     }
 }
 
-/// When the way breaks next.
+/// When the connection breaks next.
 #[derive(Default)]
 enum Cuts {
     #[default]
     None,
-    /// Once, when this many bytes have gone this way.
+    /// Once, when this many bytes have gone in this direction.
     At(Way, u64),
-    /// Again and again, each time after up to `span` bytes one way or the other.
+    /// `left` more times, each time after up to `span` bytes in either direction.
     Random { way: Way, at: u64, span: u64, left: u32, seed: u64 },
 }
 
+/// What the proxy's threads share.
 #[derive(Default)]
 struct State {
     carried: [u64; 2],
     cuts: Cuts,
     done: u64,
-    /// Bytes are taken and go nowhere.
+    /// Whether the proxy takes bytes and drops them.
     swallows: bool,
     /// The near ends of all connections so far, and whether each has been abandoned.
     near: Vec<(TcpStream, Arc<AtomicBool>)>,
-    /// Abandoned far ends that the one who listens has closed.
+    /// How many abandoned far ends the listening node has closed.
     given_up: usize,
 }
 
 impl State {
-    /// How many of `bytes` bytes still go, and whether the way breaks behind them.
+    /// How many of `bytes` bytes to forward, and whether the connection breaks after them.
     fn carry(&mut self, way: Way, bytes: usize) -> (usize, bool) {
         if self.swallows {
             return (0, false);
@@ -89,14 +90,14 @@ impl State {
     }
 }
 
-/// Carries connections from its own address to another until it is told to break them.
+/// Forwards connections from its own address to another until a test tells it to break them.
 pub struct Proxy {
     pub address: SocketAddr,
     state: Arc<Mutex<State>>,
 }
 
 impl Proxy {
-    /// In front of whoever will listen at `target`, for those who call over TCP and, if so told,
+    /// A proxy before the node that will listen at `target`, for callers over TCP and, if so told,
     /// through shared memory. Its threads end with the test's process.
     pub fn before(target: SocketAddr, same_host: SameHost) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
@@ -137,26 +138,26 @@ impl Proxy {
         Self { address, state }
     }
 
-    /// Breaks the connection under way when `bytes` more bytes have gone `way`; the next byte is
+    /// Breaks the connection when `bytes` more bytes have gone in direction `way`; the next byte is
     /// lost.
     pub fn cut_after(&self, way: Way, bytes: u64) {
         let mut state = self.state.lock().expect("not poisoned");
         state.cuts = Cuts::At(way, state.carried[way as usize] + bytes);
     }
 
-    /// Breaks it `times` times, each after up to `span` bytes.
+    /// Breaks the connection `times` times, each after up to `span` bytes.
     pub fn cut_at_random(&self, seed: u64, times: u32, span: u64) {
         let mut state = self.state.lock().expect("not poisoned");
         state.cuts = state.draw(span, times.saturating_sub(1), seed);
     }
 
-    /// Breaks it no more.
+    /// Cancels the breaks that are still to come.
     pub fn cut_no_more(&self) {
         self.state.lock().expect("not poisoned").cuts = Cuts::None;
     }
 
-    /// Breaks every connection for the one who called; the one who listens hears nothing of it, as
-    /// when a host vanishes. Returns how many that were.
+    /// Breaks every connection for the node that called. The listening node hears nothing, as when
+    /// a host vanishes. Returns how many connections that were.
     pub fn abandon(&self) -> usize {
         let near = std::mem::take(&mut self.state.lock().expect("not poisoned").near);
         let live = near.iter().filter(|(near, _)| near.peer_addr().is_ok());
@@ -167,28 +168,28 @@ impl Proxy {
         .count()
     }
 
-    /// Abandoned connections that the one who listens has closed since.
+    /// How many abandoned connections the listening node has closed since.
     pub fn given_up(&self) -> usize {
         self.state.lock().expect("not poisoned").given_up
     }
 
-    /// From now on nothing goes through, and nobody is told.
+    /// From now on drops all bytes without closing connections.
     pub fn swallow(&self) {
         self.state.lock().expect("not poisoned").swallows = true;
     }
 
-    /// Bytes carried so far, one way and the other.
+    /// How many bytes the proxy has forwarded so far, in each direction.
     pub fn carried(&self) -> [u64; 2] {
         self.state.lock().expect("not poisoned").carried
     }
 
-    /// How often the way has broken.
+    /// How often a connection has broken.
     pub fn done(&self) -> u64 {
         self.state.lock().expect("not poisoned").done
     }
 }
 
-/// Carries both ways through shared memory until one end is gone or the way breaks.
+/// Forwards both directions through shared memory until one end is gone or the connection breaks.
 fn pump_shared(mut near: SharedStream, mut far: SharedStream, state: &Mutex<State>) {
     let mut buffer = vec![0; 64 << 10];
     loop {
@@ -206,7 +207,7 @@ fn pump_shared(mut near: SharedStream, mut far: SharedStream, state: &Mutex<Stat
     }
 }
 
-/// Carries what is there. Returns how much that was, or nothing if the way is broken.
+/// Forwards the bytes that are there. Returns how many, or `None` if the connection is broken.
 fn carry_shared(
     way: Way,
     from: &mut SharedStream,
@@ -224,7 +225,7 @@ fn carry_shared(
     while !rest.is_empty() {
         match to.write(rest) {
             Ok(written) => rest = &rest[written..],
-            // It is full, or its reader is gone.
+            // The ring is full, or its reader is gone.
             Err(_) => {
                 std::thread::sleep(LOOK_AGAIN);
                 to.hear(false);
@@ -237,6 +238,7 @@ fn carry_shared(
     (!broken).then_some(bytes)
 }
 
+/// Forwards one direction of a TCP connection until one end is gone or the connection breaks.
 fn pump(way: Way, mut from: TcpStream, mut to: TcpStream, state: &Mutex<State>, abandoned: &AtomicBool) {
     let mut buffer = vec![0; 64 << 10];
     while let Ok(bytes @ 1..) = from.read(&mut buffer) {
@@ -256,7 +258,7 @@ fn pump(way: Way, mut from: TcpStream, mut to: TcpStream, state: &Mutex<State>, 
     to.shutdown(Shutdown::Both).ok();
 }
 
-/// A port that nobody uses, from below those that the system gives to callers.
+/// A free port, below the range of ports that the system gives to outgoing connections.
 pub fn free_address() -> SocketAddr {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     loop {

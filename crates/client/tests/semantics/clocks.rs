@@ -1,4 +1,4 @@
-//! What belongs to a clock, and who waits at a barrier.
+//! Clocks and barriers: which pushes belong to a clock, and when a barrier lets workers pass.
 
 use crate::{alone, counts, dawdle, done, run};
 use slackwater::policy::{Combine, NumberType, Reduce};
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 #[test]
-fn a_clock_of_sums_or_means_is_exact_and_alike_for_everybody() {
+fn clock_of_sums_or_means_is_exact_and_equal_for_all_workers() {
     const WORKERS: u32 = 3;
     for (reduce, shares) in [(Reduce::Sum, 1), (Reduce::Mean, WORKERS)] {
         let seen = run(2, WORKERS, |session| {
@@ -15,8 +15,7 @@ fn a_clock_of_sums_or_means_is_exact_and_alike_for_everybody() {
             let table = session.table::<f64>(spec).expect("made");
             let mut seen = Vec::new();
             for clock in 0..12u64 {
-                // Worker 2 has nothing to say in odd clocks: a mean divides by the workers all the
-                // same.
+                // Worker 2 pushes nothing in odd clocks; a mean still divides by all workers.
                 if session.rank() < 2 || clock.is_multiple_of(2) {
                     done(table.push(&Keys::run(0..4), vec![3.0 * f64::from(session.rank() + 1); 4]));
                 }
@@ -40,7 +39,7 @@ fn a_clock_of_sums_or_means_is_exact_and_alike_for_everybody() {
 }
 
 #[test]
-fn logs_of_threads_meet_at_a_read_or_a_clock() {
+fn read_or_clock_pushes_the_logs_of_all_threads() {
     const THREADS: usize = 4;
     let totals = run(2, 2, |session| {
         let table = session.table::<i64>(counts("logged", 8)).expect("made");
@@ -52,7 +51,7 @@ fn logs_of_threads_meet_at_a_read_or_a_clock() {
             }
         });
         let own = read!(table.pull(&Keys::run(0..8)));
-        assert!(own.values()[1] >= 100, "a read sees the logs: {:?}", own.values());
+        assert!(own.values()[1] >= 100, "a read reflects the logs: {:?}", own.values());
         let mut log = table.log();
         log.add(&table.keys(&[7]), &[5], 1).expect("fits");
         session.clock().expect("ended");
@@ -64,7 +63,7 @@ fn logs_of_threads_meet_at_a_read_or_a_clock() {
 }
 
 #[test]
-fn logs_of_a_table_opened_twice_meet() {
+fn logs_are_shared_by_handles_of_one_table() {
     run(1, 1, |session| {
         let open = || session.table::<i64>(TableSpec::dense("t", 1, 1).number(NumberType::I64)).expect("made");
         let (one, two) = (open(), open());
@@ -73,10 +72,10 @@ fn logs_of_a_table_opened_twice_meet() {
     });
 }
 
-/// Every thread's `clock()` ends a clock that holds what the thread pushed and noted before,
-/// whoever collects the logs.
+/// Every thread's `clock()` ends a clock that holds everything that the thread pushed and logged
+/// before, even if another thread collects the logs.
 #[test]
-fn threads_that_end_clocks_at_once_end_one_each_with_all_that_was_theirs() {
+fn concurrent_clock_calls_end_one_clock_each_with_the_callers_pushes() {
     const THREADS: u64 = 3;
     const CLOCKS: u64 = 400;
     let summed = counts("summed", 2 * THREADS).combine(Combine::Clock(Reduce::Sum)).consistency(Consistency::slack(0));
@@ -84,7 +83,8 @@ fn threads_that_end_clocks_at_once_end_one_each_with_all_that_was_theirs() {
         let table = session.table::<i64>(summed.clone()).expect("made");
         std::thread::scope(|scope| {
             for thread in 0..THREADS {
-                let (table, mut log) = (table.clone(), table.log());
+                let table = table.clone();
+                let mut log = table.log();
                 scope.spawn(move || {
                     let (noted, pushed) = (table.keys(&[thread]), table.keys(&[THREADS + thread]));
                     for clock in 1..=CLOCKS as i64 {
@@ -103,7 +103,7 @@ fn threads_that_end_clocks_at_once_end_one_each_with_all_that_was_theirs() {
 }
 
 #[test]
-fn a_learning_rate_changes_for_the_clocks_from_then_on() {
+fn set_rate_changes_the_rate_from_the_current_clock_on() {
     alone(|session| {
         let sgd = UpdaterSpec::Sgd { rate: 1.0 };
         for combine in [Combine::Each, Combine::Clock(Reduce::Sum)] {
@@ -124,14 +124,14 @@ fn a_learning_rate_changes_for_the_clocks_from_then_on() {
 }
 
 #[test]
-fn a_table_made_in_the_middle_of_a_run_has_missed_nothing() {
+fn table_made_in_the_middle_of_a_run_gets_every_push() {
     run(2, 3, |session| {
         let first = session.table::<i64>(counts("first", 3)).expect("made");
         for _ in 0..5 {
             drop(first.push(&Keys::run(0..3), vec![1; 3]).expect("sent"));
             session.clock().expect("ended");
         }
-        // The workers get here at clocks of their own.
+        // The workers make the table at different clocks.
         let late = session.table::<i64>(counts("late", 3)).expect("made");
         for clock in 5..10 {
             drop(late.push(&Keys::run(0..3), vec![1; 3]).expect("sent"));
@@ -145,7 +145,7 @@ fn a_table_made_in_the_middle_of_a_run_has_missed_nothing() {
 }
 
 #[test]
-fn a_barrier_lets_nobody_pass_before_all_are_there() {
+fn barrier_blocks_until_all_workers_have_arrived() {
     let arrived = AtomicI64::new(0);
     run(1, 4, |session| {
         for round in 1..=10 {

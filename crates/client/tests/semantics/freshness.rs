@@ -1,5 +1,4 @@
-//! What a read holds: how far behind it may be, what the cache answers, and the reader's own
-//! pushes.
+//! Freshness of reads: bounded staleness, answers from the cache, and read-my-writes.
 
 use crate::{alone, counts, dawdle, done, run};
 use slackwater::monitor::{Traffic, WorkerCounts};
@@ -7,11 +6,11 @@ use slackwater::policy::{Combine, Reduce};
 use slackwater::{Consistency, Keys, Rows, TableSpec, UpdaterSpec};
 use std::time::{Duration, Instant};
 
-/// Tells late from never.
+/// A refresh that takes longer is missing.
 const NEVER: Duration = Duration::from_secs(60);
 
 #[test]
-fn no_read_is_further_behind_than_the_slack() {
+fn staleness_of_reads_stays_within_the_slack() {
     const WORKERS: u64 = 4;
     for slack in [0, 1, 3] {
         run(2, WORKERS as u32, |session| {
@@ -25,7 +24,7 @@ fn no_read_is_further_behind_than_the_slack() {
                 assert!(rows.staleness() <= slack, "{} clocks behind with slack {slack}", rows.staleness());
                 assert_eq!(rows.values()[own as usize], clock as i64 + 1, "read my writes");
                 for count in rows.values() {
-                    // Every update of clocks ≤ c − s − 1 is in, and nobody is more than s + 1
+                    // Every update of clocks ≤ c − s − 1 is in, and no worker is more than s + 1
                     // clocks ahead of the frontier.
                     assert!(*count >= clock as i64 - slack as i64, "{:?} at clock {clock}", rows.values());
                     assert!(*count >= rows.clock().0 as i64, "{:?} says {}", rows.values(), rows.clock());
@@ -39,8 +38,8 @@ fn no_read_is_further_behind_than_the_slack() {
     }
 }
 
-/// Reads the same rows in every clock while everybody changes a few of them. Returns what worker 0
-/// did and moved.
+/// Reads the same rows in every clock while all workers change a few of them. Returns worker 0's
+/// counts and traffic.
 fn read_again_and_again(eager: bool) -> (WorkerCounts, Traffic) {
     const ROWS: u64 = 1_000;
     const SERVERS: u64 = 2;
@@ -57,8 +56,8 @@ fn read_again_and_again(eager: bool) -> (WorkerCounts, Traffic) {
             done(table.push(&few, vec![1.0; few.len() * 8]));
             let before = session.counts().refreshes;
             session.clock().expect("ended");
-            // Somebody who computes for as long as refreshes take to arrive: each server brings
-            // what this clock changed.
+            // Wait until every server's refresh of this clock has arrived, as a program that
+            // computes would.
             session.barrier().expect("all have ended it");
             let begin = Instant::now();
             while eager && session.counts().refreshes < before + SERVERS {
@@ -72,7 +71,7 @@ fn read_again_and_again(eager: bool) -> (WorkerCounts, Traffic) {
 }
 
 #[test]
-fn eager_refreshes_answer_a_repeated_read_from_the_cache() {
+fn eager_refreshes_let_the_cache_answer_repeated_reads() {
     let rate = |counts: &WorkerCounts| counts.rows_cached as f64 / counts.rows_read as f64;
     let (eager, eager_moved) = read_again_and_again(true);
     let (lazy, lazy_moved) = read_again_and_again(false);
@@ -89,7 +88,7 @@ fn eager_refreshes_answer_a_repeated_read_from_the_cache() {
 }
 
 #[test]
-fn own_pushes_are_read_whatever_the_updater_and_the_cache() {
+fn reads_reflect_own_pushes_with_any_updater_and_cache() {
     let sgd = UpdaterSpec::Sgd { rate: 0.5 };
     let adagrad = UpdaterSpec::Adagrad { rate: 0.5, epsilon: 0.0 };
     let specs = [
@@ -109,7 +108,7 @@ fn own_pushes_are_read_whatever_the_updater_and_the_cache() {
             let table = session.table::<f32>(spec.clone().consistency(Consistency::slack(2))).expect("made");
             let keys = table.keys(&[11, 22]);
             for value in expected {
-                // Not waited for: the read must find it all the same.
+                // Drop the ticket: the read must reflect the push all the same.
                 drop(table.push(&keys, vec![2.0; 2]).expect("sent"));
                 let rows = read!(table.pull(&keys));
                 assert!(
@@ -124,7 +123,7 @@ fn own_pushes_are_read_whatever_the_updater_and_the_cache() {
 }
 
 #[test]
-fn a_worker_that_never_opens_a_table_does_not_hold_its_frontier() {
+fn worker_that_never_opens_a_table_does_not_hold_back_its_frontier() {
     let seen = run(2, 3, |session| {
         let table =
             (session.rank() == 0).then(|| session.table::<f32>(TableSpec::dense("mine alone", 1, 1)).expect("made"));
@@ -141,7 +140,7 @@ fn a_worker_that_never_opens_a_table_does_not_hold_its_frontier() {
 }
 
 #[test]
-fn a_cache_smaller_than_a_dense_table_answers_right() {
+fn cache_smaller_than_a_dense_table_returns_right_rows() {
     run(2, 2, |session| {
         let spec = TableSpec::dense("wide", 500, 1).consistency(Consistency::slack(1)).cached(40);
         let table = session.table::<f32>(spec).expect("made");
@@ -157,7 +156,7 @@ fn a_cache_smaller_than_a_dense_table_answers_right() {
 }
 
 #[test]
-fn a_failed_clock_is_told_to_reads_from_the_cache_too() {
+fn reads_from_the_cache_report_failed_clocks() {
     for eager in [false, true] {
         run(1, 2, |session| {
             let spec = TableSpec::dense("t", 4, 1)

@@ -1,4 +1,4 @@
-//! What the tables promise, through the public client and with real threads.
+//! The semantics of tables, tested through the public client with real threads.
 
 macro_rules! read {
     ($ticket:expr) => {
@@ -35,17 +35,18 @@ fn counts(name: &str, rows: u64) -> TableSpec {
     TableSpec::dense(name, rows, 1).number(NumberType::I64)
 }
 
-/// Uneven work, from a seed.
+/// Sleeps for an uneven time, which depends on rank and clock only.
 fn dawdle(rank: u32, clock: u64) {
     let mix = (u64::from(rank) * 31 + clock * 17 + 7).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 60;
     std::thread::sleep(Duration::from_micros(mix * 150));
 }
 
 #[test]
-fn nothing_waits_in_silence() {
+fn long_waits_name_the_slow_worker_in_the_log() {
     let log = Log::default();
     let logger = tracing_subscriber::fmt().with_ansi(false).with_writer(Mutex::new(log.clone())).finish();
-    // For all threads: the shell logs from its own. No other test here sets one.
+    // Global, because the shell logs from its own threads. No other test of this program sets a
+    // logger.
     tracing::subscriber::set_global_default(logger).expect("the only one");
     run(1, 3, |session| {
         let table: Table<i64> = session.table(counts("shared", 1)).expect("made");
@@ -71,7 +72,7 @@ fn nothing_waits_in_silence() {
 }
 
 #[test]
-fn a_closed_session_says_so() {
+fn push_after_close_says_that_the_session_has_left() {
     let session = Session::embedded(RunSize { servers: 1, workers: 1 }).expect("started").remove(0);
     let table = session.table::<f32>(TableSpec::dense("t", 1, 1)).expect("made");
     session.close().expect("closed");

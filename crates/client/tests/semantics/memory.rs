@@ -1,5 +1,5 @@
-//! Whose memory pushed values are in: the caller's is its own again as soon as the push returns,
-//! however large it was.
+//! Memory of pushed values: the caller may change borrowed memory as soon as the push returns, for
+//! a push of any size.
 
 use crate::{alone, done};
 use slackwater::cluster::WaitPolicy;
@@ -10,11 +10,11 @@ use slackwater::{Consistency, Keys, RunSize, Session, TableSpec, UpdaterSpec};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-/// Larger than what is copied rather than lent, and than a part; and smaller.
+/// Pushes above and below the sizes from which memory is lent, and of less than a part.
 const ROWS: [u64; 3] = [3_000_000, 1_500_000, 10];
 
 #[test]
-fn kept_memory_may_change_as_soon_as_the_push_returns() {
+fn borrowed_memory_may_change_as_soon_as_the_push_returns() {
     alone(|session| {
         let rules = [Consistency::slack(0), Consistency::Unbounded, Consistency::Delay { tau: 2 }];
         for (rows, consistency) in ROWS.into_iter().flat_map(|rows| rules.map(|rule| (rows, rule))) {
@@ -35,7 +35,7 @@ fn kept_memory_may_change_as_soon_as_the_push_returns() {
 }
 
 #[test]
-fn time_breakdown_counts_pushes_that_hold_their_caller() {
+fn time_breakdown_counts_pushes_that_block_their_caller() {
     alone(|session| {
         let table = session.table::<f32>(TableSpec::dense("large", ROWS[0], 1)).expect("made");
         let before = session.time_breakdown().network;
@@ -45,7 +45,7 @@ fn time_breakdown_counts_pushes_that_hold_their_caller() {
 }
 
 #[test]
-fn kept_memory_that_is_refused_is_told_by_the_ticket() {
+fn ticket_reports_the_refusal_of_borrowed_memory() {
     alone(|session| {
         let spec = TableSpec::dense("sums", ROWS[0], 1).combine(Combine::Clock(Reduce::Sum));
         let table = session.table::<f32>(spec).expect("made");
@@ -64,7 +64,7 @@ fn kept_memory_that_is_refused_is_told_by_the_ticket() {
     });
 }
 
-/// Opens once.
+/// A gate that opens once, and tells when it was reached.
 #[derive(Clone, Default)]
 struct Gate(Arc<(Mutex<[bool; 2]>, Condvar)>);
 
@@ -98,14 +98,15 @@ impl<T: Number> Updater<T> for Gated {
 }
 
 #[test]
-fn kept_memory_comes_back_from_a_run_that_is_lost_in_the_middle_of_the_push() {
+fn borrowed_memory_is_released_when_the_run_is_lost_in_the_middle_of_a_push() {
     let gate = Gate::default();
     let mut registry = Updaters::builtin();
     let gated = gate.clone();
     registry.register::<f32>("gated", move |_| Box::new(Gated(gated.clone())));
     let size = RunSize { servers: 1, workers: 2 };
     let mut sessions = Session::embedded_with(size, registry, WaitPolicy::BLOCKING).expect("a run");
-    let (other, session) = (sessions.remove(1), sessions.remove(0));
+    let other = sessions.remove(1);
+    let session = sessions.remove(0);
     let updater = UpdaterSpec::Custom { name: "gated".into(), settings: vec![] };
     let table = session.table::<f32>(TableSpec::dense("t", ROWS[1], 1).updater(updater)).expect("made");
     let pushing = std::thread::spawn(move || {
@@ -118,7 +119,7 @@ fn kept_memory_comes_back_from_a_run_that_is_lost_in_the_middle_of_the_push() {
     });
     gate.wait(Gate::REACHED);
     other.abandon("enough");
-    // The server is in the middle of the caller's memory, and stays there for a while.
+    // The server still reads the caller's memory, so the push must not return yet.
     std::thread::sleep(Duration::from_millis(100));
     assert!(!pushing.is_finished());
     gate.set(Gate::OPEN);

@@ -1,4 +1,4 @@
-//! What rows hold: ranges, scans, number types, initial rows and updaters.
+//! Rows: ranges, scans, number types, initial rows and custom updaters.
 
 use crate::{alone, counts, done, run};
 use slackwater::policy::{Initial, NumberType};
@@ -8,7 +8,7 @@ use slackwater::{Keys, Rows, RunSize, Session, TableSpec, UpdaterSpec};
 use std::sync::Arc;
 
 #[test]
-fn ranges_of_dense_and_ordered_tables() {
+fn ranges_read_dense_and_ordered_tables() {
     alone(|session| {
         let dense = session.table::<i64>(counts("dense", 100)).expect("made");
         done(dense.push(&Keys::run(45..55), (45..55).collect::<Vec<_>>()));
@@ -38,7 +38,7 @@ fn ranges_of_dense_and_ordered_tables() {
 }
 
 #[test]
-fn a_scan_of_more_than_a_part_comes_whole() {
+fn scan_of_more_than_a_part_returns_all_rows() {
     const ROWS: u64 = 60_000;
     alone(|session| {
         let ordered =
@@ -49,7 +49,7 @@ fn a_scan_of_more_than_a_part_comes_whole() {
         done(ordered.push(&ordered.keys(&ids), values.clone()));
         let rows = read!(ordered.scan(0..u64::MAX));
         assert!(rows.ids() == ids && rows.values() == values);
-        // And the same as a list of keys.
+        // A pull of the same keys returns the same values.
         assert!(read!(ordered.pull(&ordered.keys(&ids))).values() == values);
     });
 }
@@ -76,7 +76,7 @@ fn every_number_type_adds_up() {
 }
 
 #[test]
-fn a_seeded_start_is_the_same_on_any_number_of_servers() {
+fn initial_rows_are_equal_on_any_number_of_servers() {
     let starts = [Initial::Uniform { seed: 9, scale: 0.1 }, Initial::Normal { seed: 9, scale: 0.1 }];
     for initial in starts {
         let on = |servers: u32| {
@@ -91,7 +91,7 @@ fn a_seeded_start_is_the_same_on_any_number_of_servers() {
                 let rows = read!(dense.pull(&Keys::run(0..500))).into_values();
                 assert_eq!(in_order, rows, "a function of seed, key and column");
                 for (id, row) in keys.ids().zip(spread.chunks(3)) {
-                    assert_eq!(row, &rows[id as usize * 3..][..3], "whatever the placement");
+                    assert_eq!(row, &rows[id as usize * 3..][..3], "the same in any placement");
                 }
                 rows
             })
@@ -104,7 +104,7 @@ fn a_seeded_start_is_the_same_on_any_number_of_servers() {
 }
 
 #[test]
-fn an_updater_of_the_programs_own_runs_on_the_servers() {
+fn custom_updater_runs_on_the_servers() {
     struct Highest;
     impl slackwater::updaters::Updater<f64> for Highest {
         fn state(&self, _width: usize) -> usize {

@@ -1,4 +1,4 @@
-//! The order of a worker's tasks.
+//! The order of a worker's operations: push_pull, tickets to run after, bounded delay.
 
 use crate::{alone, counts, run};
 use slackwater::policy::NumberType;
@@ -6,7 +6,7 @@ use slackwater::table::{PullOptions, PushOptions, ScanOptions};
 use slackwater::{Consistency, Keys, TableSpec, Tickets, UpdaterSpec};
 
 #[test]
-fn a_push_pull_holds_its_own_push_under_any_consistency() {
+fn push_pull_reflects_its_own_push_under_any_consistency() {
     let rules = [Consistency::LOCK_STEP, Consistency::slack(2), Consistency::Unbounded, Consistency::Delay { tau: 3 }];
     alone(|session| {
         for rule in rules {
@@ -19,7 +19,7 @@ fn a_push_pull_holds_its_own_push_under_any_consistency() {
 }
 
 #[test]
-fn a_push_pull_is_one_task_and_fails_with_its_push() {
+fn push_pull_is_one_operation_and_fails_with_its_push() {
     run(2, 1, |session| {
         for consistency in [Consistency::LOCK_STEP, Consistency::Unbounded, Consistency::Delay { tau: 0 }] {
             let spec = TableSpec::dense(&consistency.to_string(), 8, 1).consistency(consistency);
@@ -35,7 +35,7 @@ fn a_push_pull_is_one_task_and_fails_with_its_push() {
 }
 
 #[test]
-fn a_task_runs_after_the_tickets_it_names() {
+fn operation_runs_after_the_tickets_it_names() {
     alone(|session| {
         let assign = |name: &str| {
             let spec = counts(name, 1_000).consistency(Consistency::Unbounded).updater(UpdaterSpec::Assign);
@@ -62,7 +62,7 @@ fn a_task_runs_after_the_tickets_it_names() {
                     },
                 )
                 .expect("asked");
-            // The last of the three is done, so all are, and in that order.
+            // The last of the three operations is done, so all are, in order.
             assert_eq!(read.wait().expect("read").values(), [value; 1_000]);
             assert!(first.is_done() && second.is_done());
         }
@@ -70,21 +70,21 @@ fn a_task_runs_after_the_tickets_it_names() {
 }
 
 #[test]
-fn a_scan_runs_after_the_tickets_it_names() {
+fn scan_runs_after_the_tickets_it_names() {
     run(2, 2, |session| {
         let bound = session.table::<i64>(counts("bound", 10)).expect("made");
         let days = TableSpec::sparse("days", 1).number(NumberType::I64).ordered().consistency(Consistency::Unbounded);
         let days = session.table::<i64>(days).expect("made");
         if session.rank() == 0 {
             session.clock().expect("ended");
-            // This waits for the other worker's clock, which waits for the barrier.
+            // This read waits for the other worker's clock, which waits for the barrier.
             let held = bound.pull(&Keys::run(0..10)).expect("asked");
             let after = Tickets::none().and(&held);
             let scans = [
                 days.scan_opts(0..9, ScanOptions { after: after.clone(), ..ScanOptions::default() }),
                 days.scan_opts(.., ScanOptions { after: after.clone(), ..ScanOptions::default() }),
             ];
-            // Others that were asked for later are answered.
+            // Later scans without tickets are answered.
             (0..2).for_each(|_| drop(read!(days.scan(..))));
             assert!(scans.iter().flatten().all(|scan| !scan.is_done()));
             session.barrier().expect("both are here");
@@ -98,7 +98,7 @@ fn a_scan_runs_after_the_tickets_it_names() {
 }
 
 #[test]
-fn a_delay_of_nothing_is_sequential_and_a_long_one_loses_nothing() {
+fn delay_0_is_sequential_and_a_long_delay_loses_no_push() {
     run(2, 2, |session| {
         for tau in [0, 1, 8, u64::MAX] {
             let name = format!("delay {tau}");
@@ -108,7 +108,8 @@ fn a_delay_of_nothing_is_sequential_and_a_long_one_loses_nothing() {
                 tickets.push(table.push(&Keys::run(0..50), vec![1; 50]).expect("sent"));
                 if let Some(old) = (task.checked_sub(tau)).and_then(|old| old.checked_sub(1)) {
                     let rows = read!(table.pull(&Keys::run(0..1)));
-                    // The pull is a task, too, so all before it but τ are acknowledged.
+                    // The pull is an operation too, so all before it but the last τ are
+                    // acknowledged.
                     assert!(rows.values()[0] > old as i64, "{name}: {:?} after {task} pushes", rows.values());
                 }
             }
