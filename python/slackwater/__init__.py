@@ -1,6 +1,6 @@
-"""Slackwater: trains one model on machines that do not keep step.
+"""Slackwater: a parameter server that trains one model on machines that do not keep step.
 
-Tables are read and written by the workers of a run, each at its own pace::
+The workers of a run read and write tables, each at its own pace::
 
     import numpy, slackwater
 
@@ -9,9 +9,14 @@ Tables are read and written by the workers of a run, each at its own pace::
         for _ in range(20):
             rows = weights.pull()                       # a NumPy array
             weights.push(rows - 1)                      # a gradient
-            slackwater.clock()                          # this unit of work is done
+            slackwater.clock()                          # ends this unit of work
 
-PyTorch users start at :mod:`slackwater.torch`. Neither NumPy nor PyTorch is imported before it is used.
+A *clock* is a worker's count of finished units of work, such as training steps. :func:`clock` ends
+one: it adds 1 to the count. A table's *slack* says how many clocks a worker that reads may be ahead
+of the slowest worker.
+
+PyTorch users start at :mod:`slackwater.torch`. The package imports NumPy and PyTorch only when a
+program uses them.
 """
 
 from ._feed import Changes, Feed, follow
@@ -64,7 +69,7 @@ __all__ = [
 
 
 def __getattr__(name: str):
-    # `slackwater.torch` works without an import of its own, and costs nothing until then.
+    # Import `slackwater.torch` on first use, so that `import slackwater` does not load PyTorch.
     if name == "torch":
         import importlib
 

@@ -1,4 +1,5 @@
-"""The change feed of a table: each row that changed or was deleted, as it is now."""
+"""The change feed of a table: a program asks for the rows that changed or were deleted, as they are
+now."""
 
 from __future__ import annotations
 
@@ -9,16 +10,16 @@ from ._table import Table
 
 
 class Changes:
-    """Some rows of a table that changed or were deleted, as NumPy arrays: see
+    """One page of a feed: rows of one shard that changed or were deleted, as NumPy arrays. See
     :func:`slackwater.follow`.
 
-    * ``clock``: the clock that the rows are of. They hold every update of earlier clocks.
+    * ``clock``: the rows reflect every update of clocks below this one.
     * ``keys`` (uint64) and ``rows`` (a row of numbers for each key): rows that changed, as they
       are now.
     * ``deleted`` (uint64): keys whose rows were deleted.
-    * ``shard``: the shard of the table that the rows are of, from 0.
-    * ``starts_over``: the feed starts over with this shard. Forget all its rows (the keys that
-      :meth:`covers` names); those that exist follow, in these and the next changes.
+    * ``shard``: the shard of the table that the rows belong to, from 0.
+    * ``starts_over``: whether the feed starts over with this shard. If so, forget all its rows (the
+      keys that :meth:`covers` accepts); the rows that exist follow, in these and the next changes.
     """
 
     def __init__(self, made: _slackwater.Changes, dtype: str, width: int):
@@ -33,8 +34,8 @@ class Changes:
         self.deleted = numpy.frombuffer(made.deleted, "uint64")
 
     def covers(self, keys: Any) -> Any:
-        """For each of ``keys``, whether it is of the shard that these changes are of: an array of
-        booleans."""
+        """Returns an array of booleans: for each of ``keys``, whether it belongs to the shard of
+        these changes."""
         import numpy
 
         return numpy.array(self._made.covers(numpy.asarray(keys, "uint64").ravel().tolist()), bool)
@@ -46,21 +47,21 @@ class Changes:
 
 
 class Feed:
-    """The changes of a table, in order for each row. ``slackwater.follow`` returns it; iterating
-    over it waits for changes without end."""
+    """A reader of a table's changes, in order for each row. :func:`slackwater.follow` returns one.
+    Iterating over it yields :class:`Changes`, and waits for them without end."""
 
     def __init__(self, made: _slackwater.Feed):
         self._feed = made
 
     @property
     def clock(self) -> int:
-        """The clock to go on from, later or elsewhere, with ``follow(..., clock=...)``: all that
-        changed before the run came to it has been returned."""
+        """The clock to continue from with ``follow(..., clock=...)``, later or in another process.
+        This feed has returned every change before the run reached it."""
         return self._feed.clock
 
     def next(self, timeout: Optional[float] = None) -> Optional[Changes]:
-        """The next changes; waits for them, at most ``timeout`` seconds, and then returns None.
-        Raises :class:`RunError` if the run is over."""
+        """Returns the next :class:`Changes`. Waits for them at most ``timeout`` seconds (without
+        limit if it is None), and then returns None. Raises :class:`RunError` if the run is over."""
         made = self._feed.next(timeout)
         return None if made is None else Changes(made, self._feed.dtype, self._feed.width)
 
@@ -79,16 +80,21 @@ def follow(
     coordinator: Optional[str] = None,
     timeout: float = 5.0,
 ) -> Feed:
-    """Follows a table: each row that changes or is deleted from now on, as it is when the feed is
-    read. A row that changes often shows its latest values; values between may be left out.
+    """Opens a table's change feed, and returns a :class:`Feed`. It has each row that changes or is
+    deleted from now on, as the row is when the feed is read. A row that changes several times shows
+    its latest values; the feed may skip the values between.
 
-    With ``rows=True`` the feed begins with all rows. With ``clock=n`` it begins with what has
-    changed since the run came to clock n; servers remember that while a reader follows the table,
-    and for a minute after that. A reader that falls behind, or whose server is lost, is told so:
-    the feed starts over (``Changes.starts_over``).
+    With ``rows=True`` the feed begins with all rows. With ``clock=n`` it begins with the changes
+    since the run reached clock n; servers remember changes while a reader follows the table, and
+    for a minute after that. If a reader falls behind, or its server is lost, the feed starts over
+    (``Changes.starts_over``).
 
-    A process that is no worker names the table and the ``coordinator="host:port"`` of its run,
-    and waits at most ``timeout`` seconds for each answer.
+    ``table`` is a :class:`Table` of this process's run. A process that is no worker gives the
+    table's name and the ``coordinator="host:port"`` of its run; it waits at most ``timeout``
+    seconds for each answer.
+
+    Raises ``ValueError`` if the arguments contradict each other, :class:`TableError` if the run has
+    no such table, and :class:`RunError` if the coordinator does not answer.
 
     >>> import numpy, slackwater
     >>> run = slackwater.init()

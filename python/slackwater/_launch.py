@@ -1,4 +1,5 @@
-"""Whole runs on this host: servers and workers as processes, started and ended together."""
+"""Launchers of runs on this host: they start servers and workers as processes, and end them
+together."""
 
 from __future__ import annotations
 
@@ -14,15 +15,16 @@ from typing import Any, Callable, Optional
 from . import _lifetime, _run, _slackwater
 from ._slackwater import Process, free_address
 
-# How long processes get to end by themselves after one has failed: a little more than it takes to notice.
+# How long processes may take to end by themselves after one has failed, in seconds, beyond the
+# failure timeout.
 GRACE_SECONDS = 5.0
 
 
 def start_servers(
     coordinator: str, servers: int, workers: int, replicas: Optional[int], failure_timeout: float, shared_memory: bool
 ) -> list[Process]:
-    """The servers' processes: one for all of them or, where each may be lost, one for each and one
-    that coordinates."""
+    """Starts the servers: one process for all of them or, with ``replicas``, one process for each
+    server and one for the coordinator. Returns the processes."""
 
     def start(threads: int, coordinate: bool) -> Process:
         command = [sys.executable, "-m", "slackwater._serve", "--launcher", str(os.getpid())]
@@ -31,7 +33,7 @@ def start_servers(
         if coordinate:
             command += ["--coordinate", str(servers), str(workers)]
             command += [] if replicas is None else ["--replicas", str(replicas)]
-        # A terminal's Ctrl-C does not reach it: the workers stop, and the servers end after them.
+        # A terminal's Ctrl-C does not reach the servers: they end after the workers have stopped.
         return Process("server", command, {})
 
     if replicas is None:
@@ -40,14 +42,15 @@ def start_servers(
 
 
 def end(processes: list[Process], seconds: float) -> None:
-    """Gives the processes that long, and then ends those that are left."""
+    """Waits ``seconds`` for the processes to end, and then kills those that still run."""
     limit = time.monotonic() + seconds
     for process in processes:
         process.end(max(0.0, limit - time.monotonic()))
 
 
 def worker_environment(coordinator: str, place: int, workers: int) -> dict[str, str]:
-    """What a worker's process is told: the address of the coordinator, and what torchrun would tell it."""
+    """The environment variables of a worker's process: the coordinator's address, and those that
+    torchrun sets."""
     host, port = coordinator.rsplit(":", 1)
     told = {
         "SLACKWATER_COORDINATOR": coordinator,
@@ -60,16 +63,18 @@ def worker_environment(coordinator: str, place: int, workers: int) -> dict[str, 
         "MASTER_PORT": str(int(port) - _run.PORTS_AFTER_MASTER),
     }
     if workers > 1 and "OMP_NUM_THREADS" not in os.environ:
-        # As torchrun does: processes that each use every core only get into each other's way.
+        # As torchrun does: processes that each use every core would compete for the cores.
         told["OMP_NUM_THREADS"] = "1"
     return told
 
 
 def _work(pipe: connection.Connection, environment: dict[str, str], options: dict[str, Any], work: bytes | tuple) -> None:
-    """What a worker's process does."""
+    """Runs in a worker's process: joins the run, calls the function, and sends back its result or
+    error."""
     is_forked = not isinstance(work, bytes)
     if is_forked and "torch" in sys.modules:
-        # The threads that the launcher has computed with are not here, and PyTorch would wait for them.
+        # The launcher's PyTorch threads do not exist in a forked process, and PyTorch would wait
+        # for them.
         sys.modules["torch"].set_num_threads(1)
     launcher = parent_process()
     if launcher is not None:
@@ -94,14 +99,14 @@ def launch(
     failure_timeout: float = 10.0,
     shared_memory: bool = True,
 ) -> list[Any]:
-    """:func:`slackwater.launch`, which says what it does."""
+    """Implements :func:`slackwater.launch`; see there."""
     if _run.is_initialized():
-        raise _slackwater.RunError("this process is in a run itself; call slackwater.shutdown() before launch()")
+        raise _slackwater.RunError("this process is in a run already; call slackwater.shutdown() before launch()")
     if workers < 1 or servers < 1:
         raise ValueError(f"a run needs a server and a worker at least, not {servers} servers and {workers} workers")
     work: Any = (fn, arguments)
     try:
-        # What a fresh process can import by name, it can be sent.
+        # A function that a fresh process can import by name can be pickled.
         sendable = getattr(fn, "__module__", "__main__") != "__main__"
         way, work = ("spawn", pickle.dumps(work)) if sendable else ("fork", work)
     except (pickle.PicklingError, AttributeError, TypeError):
@@ -137,7 +142,8 @@ def launch(
                 else:
                     failures.append((place, result))
             if failures and replicas is None and limit is None:
-                # The others notice what happened by themselves, and say so; one of them may even have said so first.
+                # The other workers notice the loss by themselves and fail too, perhaps before this
+                # process reads of it.
                 limit = time.monotonic() + failure_timeout + GRACE_SECONDS
         if failures and limit is None:
             limit = time.monotonic() + failure_timeout + GRACE_SECONDS
@@ -150,7 +156,7 @@ def launch(
                 child.join()
         end(serving, GRACE_SECONDS + failure_timeout)
     if failures and (replicas is None or len(failures) == workers):
-        # Not what it did to the others.
+        # Raise the cause, not a failure that it caused in another worker.
         place, (kind, text, trace) = min(failures, key=lambda failure: failure[1][0] == _slackwater.RunError.__name__)
         raise _slackwater.RunError(f"worker {place} failed: {kind}: {text}\n{trace}".rstrip())
     return results
@@ -159,7 +165,8 @@ def launch(
 def run_script(
     command: list[str], workers: int, servers: int, replicas: Optional[int], failure_timeout: float, shared_memory: bool
 ) -> int:
-    """Runs a command as each of the workers of a run, and returns a status for the shell: that of the first that failed."""
+    """Runs a command as each worker of a run. Returns an exit status for the shell: 0, or that of
+    the first worker that failed."""
     coordinator = free_address()
     serving = start_servers(coordinator, servers, workers, replicas, failure_timeout, shared_memory)
     children: list[Process] = []
@@ -169,7 +176,7 @@ def run_script(
     try:
         for place in range(workers):
             environment = {**worker_environment(coordinator, place, workers), "SLACKWATER_FAILURE_TIMEOUT": str(failure_timeout)}
-            # A terminal's Ctrl-C reaches this process alone, which passes it on, once, as torchrun
+            # A terminal's Ctrl-C reaches only this process, which passes it on once, as torchrun
             # does.
             children.append(Process(f"worker {place}", command, environment, stdin=True))
         deadline: Optional[float] = None
@@ -194,7 +201,7 @@ def run_script(
     finally:
         for child in children:
             child.kill()
-        # After a failure the servers may wait for workers that never came.
+        # After a failure the servers may wait for workers that never join, so give them less time.
         end(serving, GRACE_SECONDS + failure_timeout if status == 0 else 1.0)
         for name, handler in earlier.items():
             signal.signal(name, handler)

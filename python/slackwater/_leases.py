@@ -1,4 +1,5 @@
-"""Data leases: input that is dealt out in ranges, each of which counts once, whoever is lost on the way."""
+"""Data leases: workers take input range by range, and each range counts once although workers are
+lost."""
 
 from __future__ import annotations
 
@@ -9,7 +10,9 @@ from ._slackwater import DataLease
 
 
 class DataLeases:
-    """This worker's leases of one data set, to be taken one after another: see :func:`slackwater.leases`."""
+    """This worker's leases of one data set: see :func:`slackwater.leases`. Iterating over it yields
+    :class:`DataLease` after :class:`DataLease`, until all leases of all workers are committed.
+    Commit each before taking the next."""
 
     def __init__(self, made: _slackwater.DataLeases):
         self._leases = made
@@ -21,7 +24,7 @@ class DataLeases:
     def __next__(self) -> DataLease:
         if self._taken is not None and not self._taken.is_committed:
             raise _slackwater.TableError(
-                f"lease {self._taken.number} is not committed, and others wait for that; call commit(lease) when all of it is pushed"
+                f"lease {self._taken.number} is not committed, and other workers wait for that; call commit(lease) when all of it is pushed"
             )
         self._taken = self._leases.take()
         if self._taken is None:
@@ -29,17 +32,20 @@ class DataLeases:
         return self._taken
 
     def commit(self, lease: DataLease) -> None:
-        """Says that a lease is done: what there was to learn from it was pushed, in this clock or earlier. Returns at once; it is committed when the servers have all
-        of that. To be said before the clock ends."""
+        """Commits a lease: this worker has pushed everything for it, in this clock or earlier. Call
+        it before the clock ends. Returns at once; the lease is committed when the servers have all
+        those pushes. Raises :class:`TableError` if the lease is committed already."""
         self._leases.commit(lease)
 
     def end(self) -> None:
-        """Ends the data set for all workers, wherever they are in it: that was enough. What was pushed stays."""
+        """Ends the data set for all workers before all of it is read. Pushes that were made stay.
+        Waits until the other workers have committed their leases or have ended the data set too."""
         self._leases.end()
 
     @property
     def share(self) -> int:
-        """How many minibatches to put into a clock, by how fast this worker has been: end the clock after so many."""
+        """How many minibatches this worker should put into a clock, according to its measured
+        speed."""
         return self._leases.share
 
 
@@ -52,15 +58,26 @@ def leases(
     per_clock: int = 1,
     input: Optional[tuple[str, int]] = None,
 ) -> DataLeases:
-    """Leases the data set ``name``, cut into so many ``ranges``, together with all workers that name it; each must say the same.
+    """Leases the data set ``name``, which is cut into ``ranges`` ranges, together with all workers
+    that use the same name. Each must give the same arguments. Returns :class:`DataLeases`, to
+    iterate over.
 
-    Every range of every epoch is given to one worker, which pushes what it learns from it with ``lease=`` and commits it. The leases of a worker that is lost are given to others, which
-    learn from them again, and servers leave out what they hold already: so every example counts once. For that a lease must be learnt from in the same
-    way every time: its minibatches are cut from the lease alone, and each pushes the same keys to the same tables in the same order.
+    Each range of each epoch is one lease. The coordinator grants it to one worker, which pushes its
+    gradients with ``lease=`` and commits it. If a worker is lost, its leases go to other workers,
+    which process them again; servers leave out the parts that they hold already. So every example
+    counts once, provided that a lease is processed in the same way every time. Its minibatches must
+    depend on the lease alone, and each must push the same keys to the same tables in the same
+    order.
 
-    ``shuffle`` is the seed of the order of ranges in each epoch; without, they come in order. ``per_clock`` is how many minibatches a worker of average speed puts
-    into a clock (:attr:`DataLeases.share` says how many this one should). ``input`` says in words, and with a number (a checksum), what is read: a worker that reads something
-    else is turned away.
+    * ``epochs``: how many times the input is read.
+    * ``shuffle``: seed of the order of ranges in each epoch. None takes them in order.
+    * ``per_clock``: how many minibatches a worker of average speed puts into a clock.
+      :attr:`DataLeases.share` says how many this worker should.
+    * ``input``: a description of the input, and a number such as a checksum. A worker with another
+      number is turned away.
+
+    Raises ``ValueError`` if a count is below 1, :class:`TableError` if another worker described the
+    data set differently, and :class:`RunError` if the run is lost.
 
     >>> import numpy, slackwater
     >>> run = slackwater.init()
@@ -75,6 +92,6 @@ def leases(
     >>> slackwater.shutdown()
     """
     if ranges < 1 or epochs < 1 or per_clock < 1:
-        raise ValueError(f"leases need a range, an epoch and a minibatch in a clock at least, not {ranges}, {epochs} and {per_clock}")
+        raise ValueError(f"leases need at least a range, an epoch and a minibatch per clock, not {ranges}, {epochs} and {per_clock}")
     terms = dict(name=name, ranges=ranges, epochs=epochs, shuffle=shuffle, per_clock=per_clock, input=input)
     return DataLeases(_run.current()._session.leases(terms))

@@ -1,4 +1,5 @@
-"""Hosts that are network namespaces of this one, joined by a switch over links of bounded speed: for ``slackwater.bench``. Needs root, ``ip`` and ``tc``."""
+"""Emulated hosts for ``slackwater.bench``: network namespaces of this host, connected to a switch
+by links of limited bandwidth. Needs root, ``ip`` and ``tc``."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from typing import Any
 
 
 class Hosts:
-    """So many hosts, until the ``with`` block ends: numbers from 0, addresses 10.213.0.1 and up, their network device ``cable``."""
+    """``count`` emulated hosts with links of ``rate``, until the ``with`` block ends. They have
+    numbers from 0, addresses from 10.213.0.1 on, and a network device ``cable``."""
 
     def __init__(self, count: int, rate: str):
         self.count, self.rate = count, rate
@@ -17,11 +19,12 @@ class Hosts:
 
     @staticmethod
     def are_possible() -> bool:
-        """Whether this process may make them."""
+        """Whether this process can make network namespaces."""
         return os.geteuid() == 0 and shutil.which("ip") is not None and shutil.which("tc") is not None
 
     @staticmethod
     def address(number: int) -> str:
+        """The IP address of a host."""
         return f"10.213.0.{number + 1}"
 
     def __enter__(self) -> "Hosts":
@@ -48,7 +51,7 @@ class Hosts:
             _call(f"ip -n {host} addr add {self.address(number)}/24 dev cable")
             _call(f"ip -n {host} link set cable up")
             _call(f"ip -n {host} link set lo up")
-            # Each way by itself, as a cable of that speed has it.
+            # Limit each direction separately, as a full-duplex link does.
             for namespace, device in ((hub, port), (host, "cable")):
                 _call(f"tc -n {namespace} qdisc add dev {device} root tbf rate {self.rate} burst 128kb latency 100ms")
 
@@ -57,12 +60,13 @@ class Hosts:
             subprocess.run(["ip", "netns", "del", name], capture_output=True)
 
     def start(self, number: int, command: list[str], environment: dict[str, str]) -> subprocess.Popen:
-        """Starts a command on a host."""
+        """Starts a command on a host. Its output is piped to this process."""
         inside = ["ip", "netns", "exec", f"{self.name}-{number}", *command]
         return subprocess.Popen(inside, env=environment, stdout=subprocess.PIPE, text=True)
 
 
 def _call(line: str) -> None:
+    """Runs a command; raises OSError if it fails."""
     done = subprocess.run(line.split(), capture_output=True, text=True)
     if done.returncode != 0:
         raise OSError(f"`{line}` failed: {done.stderr.strip()}")

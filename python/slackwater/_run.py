@@ -1,4 +1,5 @@
-"""The run that this process is a worker of: how it begins, who is in it, and how it ends."""
+"""The run of this process: beginning or joining it, its workers, clocks and barriers, and leaving
+it."""
 
 from __future__ import annotations
 
@@ -9,12 +10,13 @@ from typing import Any, Callable, Optional
 
 from . import _slackwater
 
-# Where torchrun's own store listens is MASTER_PORT; the coordinator listens at the next one.
+# torchrun's store listens at MASTER_PORT; the coordinator listens at the next port.
 PORTS_AFTER_MASTER = 1
 
 
 class Run:
-    """A worker's place in a run. ``slackwater.init()`` returns it; leaving its ``with`` block ends it for this process.
+    """A worker's membership in a run. :func:`slackwater.init` returns one. Leaving its ``with``
+    block leaves the run.
 
     >>> import slackwater
     >>> with slackwater.init() as run:
@@ -30,12 +32,12 @@ class Run:
         self._coordinator = coordinator
         self._asked = asked
         self._tables: dict[str, Any] = {}
-        # Whether an optimiser in lock-step was made.
+        # Whether this process has made a DistributedOptimizer in lock-step.
         self._took_weights = False
 
     @property
     def rank(self) -> int:
-        """This worker's number, from 0."""
+        """This worker's number in the run, from 0."""
         return self._session.rank
 
     @property
@@ -49,8 +51,9 @@ class Run:
         return self._session.servers
 
     def shutdown(self) -> None:
-        """Waits until everything pushed is acknowledged, and leaves the run. Nobody waits for this worker from then on. Raises if the run is lost before that,
-        unless a call has said so."""
+        """Waits until everything pushed is acknowledged, and leaves the run. From then on no worker
+        waits for this one. Raises :class:`RunError` if the run is lost before that, unless an
+        earlier call has raised it."""
         if self._session.failure_was_reported:
             self._let_go("the run was lost")
             return
@@ -63,7 +66,7 @@ class Run:
             self._server.wait()
 
     def _let_go(self, reason: str) -> None:
-        """Leaves without a goodbye."""
+        """Leaves a run that is lost, or that could not be left in good order."""
         self._session.abandon(reason)
         if self._server is not None:
             self._server.end()
@@ -78,7 +81,7 @@ class Run:
         if kind is None or issubclass(kind, SystemExit) and error.code in (None, 0):
             self.shutdown()
         else:
-            # The others must not take this worker for one that has finished.
+            # Tell the other nodes, so that this worker does not count as finished.
             self._session.abandon(f"{kind.__name__}: {error}")
 
 
@@ -96,19 +99,38 @@ def init(
     join_limit: float = 300.0,
     failure_timeout: Optional[float] = None,
 ) -> Run:
-    """Begins, or joins, a run, and returns this worker's place in it.
+    """Begins or joins a run, and returns the :class:`Run`.
 
-    Without arguments, and outside of ``torchrun`` and ``slackwater.run``, that is a whole run in this process. Under them
-    (RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set) every process is a worker, and each serves a part of every table, too.
-    With ``coordinator="host:port"`` it is the run of that coordinator: ``slackwater server`` or ``python -m slackwater.run --servers`` serves it, unless
-    ``size`` is given, which again means that the workers serve.
+    Which run it is depends on how the program is started:
 
-    Called again, as a notebook does, it returns the run that there is; after a run was lost, it begins another.
+    * **Alone**, without arguments: a whole run in this process.
+    * **By** ``torchrun`` (which sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT): every process
+      is a worker, and also serves a part of every table.
+    * **By** ``python -m slackwater.run`` or :func:`slackwater.launch`: every process is a worker of
+      the launcher's run. The launcher has started the servers.
+    * **With** ``coordinator="host:port"``: the run of that coordinator, which ``slackwater server``
+      serves. If ``size`` is given, the workers serve the run themselves.
 
-    A worker that ends by an exception, or leaves the ``with`` block by ``sys.exit`` with a status other than 0, has failed, and the others are told so. Without the block a program that
-    calls ``sys.exit(3)`` is taken for one that has finished: Python does not say how a process ends.
+    Called again, as in a notebook, it returns the current run. After a run was lost, it begins
+    another.
 
-    ``failure_timeout`` is for how many seconds (10, if nothing is said) a process may be silent before it counts as lost; ``join_limit`` how long to wait for everybody.
+    A worker that ends by an exception has failed, and the other nodes are told so; so has one that
+    leaves the ``with`` block by ``sys.exit`` with a status other than 0. Without the block, a
+    program that calls ``sys.exit(3)`` counts as finished, because Python does not tell exit
+    handlers the status.
+
+    * ``rank``: this worker's number, from 0. None takes a free one.
+    * ``size``: how many workers the run has, if the workers serve it.
+    * ``servers``: how many servers the workers run together; as many as workers unless set.
+    * ``replicas``: how many servers hold each shard of every table, in an elastic run. None makes a
+      static run, which ends when a process is lost.
+    * ``shared_memory``: False has processes of one host talk over TCP.
+    * ``join_limit``: how many seconds to wait until all processes have joined.
+    * ``failure_timeout``: after how many silent seconds (10 unless set) a process counts as lost.
+
+    Raises :class:`RunError` if the coordinator does not answer, processes are missing at the limit,
+    or this process is in a different run already. Raises ``ConnectionError`` for an address that
+    cannot be used, and ``ValueError`` if the arguments contradict each other.
 
     >>> import slackwater
     >>> run = slackwater.init()
@@ -121,18 +143,18 @@ def init(
     if is_initialized():
         if asked not in (_run._asked, (None,) * 5):
             raise _slackwater.RunError(
-                "this process is in a run already, which was begun in another way; call slackwater.shutdown() first"
+                "this process is in a run already, which was begun with other arguments; call slackwater.shutdown() first"
             )
         return _run
     lost, _run = _run, None
-    # One that was left is over, and that of the process which this one was forked from is not this one's to end.
+    # A session that was left needs no end. A forked process must not end its parent's session.
     if lost is not None and lost._session.is_held:
         lost._let_go("the run was lost")
     given = os.environ
     if failure_timeout is None:
         failure_timeout = float(given.get("SLACKWATER_FAILURE_TIMEOUT", "10"))
     if coordinator is None and size is None and "SLACKWATER_COORDINATOR" in given:
-        # Started by `slackwater.run` or `slackwater.launch`, which have started servers.
+        # Started by `slackwater.run` or `slackwater.launch`, which have started the servers.
         coordinator = given["SLACKWATER_COORDINATOR"]
         rank = int(given["SLACKWATER_PLACE"]) if "SLACKWATER_PLACE" in given and rank is None else rank
     elif coordinator is None and "RANK" in given and "WORLD_SIZE" in given and "MASTER_ADDR" in given:
@@ -157,7 +179,7 @@ def init(
             session = _slackwater.Session.connect(coordinator, rank, join_limit, failure_timeout, shared_memory)
         except BaseException:
             if server is not None:
-                # So that init() can be called again, and finds the address free.
+                # Free the address, so that init() can be called again.
                 server.end()
             raise
         _run = Run(session, server, coordinator, asked)
@@ -165,7 +187,8 @@ def init(
 
 
 def _serve(coordinator, rank, size, servers, replicas, join_limit, failure_timeout, shared_memory):
-    """This process's share of the servers: they are dealt out by rank, and rank 0 coordinates."""
+    """Starts this process's share of the servers. They are spread over the ranks, and rank 0 also
+    runs the coordinator."""
     threads = len(range(rank, servers, size))
     if threads == 0 and rank != 0:
         return None
@@ -177,32 +200,34 @@ def _serve(coordinator, rank, size, servers, replicas, join_limit, failure_timeo
 
 
 def current() -> Run:
-    """The run of this process. Raises if there is none."""
+    """The run of this process. Raises :class:`RunError` if it is in no run."""
     if _run is None:
         raise _slackwater.RunError("this process is in no run; call slackwater.init() first")
     return _run
 
 
 def is_initialized() -> bool:
-    """Whether this process is in a run: it has begun one, has not left it, and it is not lost."""
+    """Whether this process is in a run that it has not left and that is not lost."""
     return _run is not None and _run._session.is_open
 
 
 def rank() -> int:
-    """This worker's number, from 0."""
+    """This worker's number in the run, from 0. Raises :class:`RunError` outside a run."""
     return current().rank
 
 
 def size() -> int:
-    """How many workers the run began with."""
+    """How many workers the run began with. Raises :class:`RunError` outside a run."""
     return current().size
 
 
 def local_rank() -> int:
-    """This worker's number among those of its host, from 0: to choose one of the host's GPUs by, for instance.
+    """This worker's number among the workers of its host, from 0. Use it to choose one of the
+    host's GPUs, for instance.
 
-    That is LOCAL_RANK, which ``torchrun``, ``slackwater.run`` and :func:`slackwater.launch` set. Without it, it is the worker's rank in a run that meets at this host's own
-    address (127.0.0.1 or localhost), all of whose processes are here, and 0 in any other.
+    Returns LOCAL_RANK, which ``torchrun``, ``slackwater.run`` and :func:`slackwater.launch` set.
+    Without it, returns the worker's rank if the coordinator's address is 127.0.0.1 or localhost,
+    because all processes are then on this host, and otherwise 0.
 
     >>> import slackwater
     >>> with slackwater.init():
@@ -217,17 +242,25 @@ def local_rank() -> int:
 
 
 def live_ranks() -> list[int]:
-    """The workers that take part now; where processes come and go, others than those of the beginning."""
+    """The ranks of the live workers. In an elastic run they differ from those of the beginning."""
     return current()._session.live_ranks()
 
 
 def now() -> int:
-    """This worker's clock: how many units of work it has finished."""
+    """This worker's clock: how many units of work it has finished. See :func:`clock`."""
     return current()._session.now()
 
 
 def clock() -> None:
-    """Ends this worker's clock: a unit of work is done, and whoever waits for it need not. Raises if a push that nobody waited for was refused since the last one.
+    """Ends a unit of work of this worker: adds 1 to its clock, the count of its finished units.
+
+    Call it after each training step, for example. Workers whose reads wait for this worker's clock
+    can then go on; how far ahead they may be is a table's ``slack``. Does not wait until the
+    servers have the pushes of the clock.
+
+    Raises :class:`RefusedError` if a server refused a push whose ticket the program has dropped
+    since the last clock; the clock has ended all the same. Raises :class:`RunError` if the run is
+    lost.
 
     >>> import slackwater
     >>> with slackwater.init():
@@ -242,9 +275,11 @@ def clock() -> None:
 
 
 def barrier() -> None:
-    """Waits until every worker stands at its barrier of the same count.
+    """Waits until every live worker has called ``barrier()`` as often as this one. Raises
+    :class:`RunError` if the run is lost.
 
-    What a worker waited for before (``push``, or a ticket's ``wait()``) is then on the servers; what it only began to push may not be.
+    After it the servers have every push that a worker waited for (by ``push``, or a ticket's
+    ``wait()``). They may not have pushes that were only begun.
 
     >>> import slackwater
     >>> with slackwater.init():
@@ -258,7 +293,9 @@ def barrier() -> None:
 
 
 def shutdown() -> None:
-    """Leaves the run: waits until everything pushed is acknowledged. Harmless when there is none, or when a call has said that it is lost."""
+    """Waits until everything pushed is acknowledged, and leaves the run. Does nothing outside a
+    run, or if a call has raised that the run is lost. Raises :class:`RunError` if it finds the run
+    lost."""
     global _run
     run, _run = _run, None
     if run is not None:
@@ -271,7 +308,8 @@ def _leave() -> None:
     run, _run = _run, None
     if run is None or not run._session.is_held:
         return
-    # An exception that nobody caught: the others should not wait for what never comes, nor take it for the end.
+    # After an uncaught exception: tell the other nodes, so that this worker does not count as
+    # finished.
     failed = getattr(sys, "last_value", None)
     if failed is not None:
         run._session.abandon(f"{type(failed).__name__}: {failed}")
@@ -291,18 +329,23 @@ def launch(
     failure_timeout: float = 10.0,
     shared_memory: bool = True,
 ) -> list[Any]:
-    """Runs ``fn(*arguments)`` in ``workers`` processes of this host, each of them a worker of one run, and returns what each returned, by rank.
+    """Runs ``fn(*arguments)`` in ``workers`` processes of this host, each a worker of one run.
+    Returns a list of the functions' results, by rank.
 
-    ``fn`` is called with the run begun, so it may use tables at once. Functions of a notebook or of ``__main__`` will do: where they
-    cannot be sent to a fresh process, this one is forked, which works as long as it is in no run itself. A forked process has none of the threads that
-    PyTorch computes with, and would wait for them: PyTorch computes with one thread there.
+    Each process has joined the run before it calls ``fn``, so ``fn`` can use tables at once. ``fn``
+    may be a function of a notebook or of ``__main__``. If it cannot be pickled for a fresh process,
+    this process is forked. In a forked process PyTorch computes with one thread.
 
-    * ``replicas``: how many servers hold each shard of every table. With 2, the run goes on without a worker, or a server, that is lost; what a lost worker would have
-      returned is then None. Without, a failure of any ends them all, and is raised here.
-    * ``failure_timeout``: for how many seconds a process may be silent before it counts as lost.
-    * ``shared_memory``: False has the processes talk over TCP, as those of different hosts do.
+    * ``servers``: how many servers hold the tables, as further processes or threads.
+    * ``replicas``: how many servers hold each shard of every table. With 2, the run goes on when a
+      worker or a server is lost, and the result of a lost worker is None. With None, a failure of
+      any process ends the run.
+    * ``failure_timeout``: after how many silent seconds a process counts as lost.
+    * ``shared_memory``: False has the processes talk over TCP, as on different hosts.
 
-    The processes end with the one that launched them, however that ends.
+    The processes end with this one, even if it is killed. Raises :class:`RunError` with the worker
+    and the cause if a worker fails without ``replicas``, or if all workers fail; also if this
+    process is in a run itself. Raises ``ValueError`` without workers or servers.
 
     >>> import slackwater
     >>> def add_up(number):

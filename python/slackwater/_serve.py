@@ -1,4 +1,5 @@
-"""A process that serves a run; started by ``slackwater.launch`` and ``python -m slackwater.run``."""
+"""A server process of a run on this host; ``slackwater.launch`` and ``python -m slackwater.run``
+start it."""
 
 import argparse
 import sys
@@ -15,7 +16,7 @@ def main() -> int:
     parser.add_argument("--failure-timeout", type=float, default=10.0)
     parser.add_argument("--join-limit", type=float, default=300.0)
     parser.add_argument("--tcp", action="store_true")
-    parser.add_argument("--launcher", type=int, help="the process that starts this one, to end with")
+    parser.add_argument("--launcher", type=int, help="id of the process that starts this one: this process ends when that one ends")
     given = parser.parse_args()
     if given.launcher is not None:
         _lifetime.end_with(given.launcher)

@@ -1,4 +1,4 @@
-"""The compiled half of the package."""
+"""Type stub of the compiled half of the package. The crate ``crates/python`` implements it."""
 
 from typing import Any, Optional
 
@@ -7,65 +7,73 @@ __version__: str
 def free_address() -> str: ...
 
 class Process:
-    """A command that runs as a process in a session of its own: a terminal's Ctrl-C does not reach
-    it. It ends when this object goes and, on Linux, when the thread that started it ends."""
+    """A child process in a session of its own, so that a terminal's Ctrl-C does not reach it. It is
+    killed when this object is dropped and, on Linux, when the thread that started it ends."""
 
     def __init__(
         self, name: str, command: list[str], environment: dict[str, str], *, stdin: bool = False
     ) -> None:
-        """Starts it, with these variables added to the environment of this process."""
+        """Starts the command, with these variables added to this process's environment."""
 
     @property
     def pid(self) -> int: ...
     def poll(self) -> Optional[int]:
-        """How it ended, if it has: its exit status, or minus the signal that killed it."""
+        """None while it runs; then its exit status, or minus the number of the signal that killed
+        it."""
 
     def signal(self, number: int) -> None:
-        """Sends it a signal. Nothing happens if it has ended."""
+        """Sends the process a signal, by number. Does nothing if it has ended."""
 
     def kill(self) -> None:
-        """Kills it, unless it has ended."""
+        """Kills the process, unless it has ended."""
 
     def end(self, limit_seconds: float) -> None:
-        """Gives it so many seconds to end by itself, and then kills it."""
+        """Waits ``limit_seconds`` for the process to end by itself, and then kills it."""
 
 class SlackwaterError(RuntimeError):
-    """Something that Slackwater was asked to do failed."""
+    """The base class of Slackwater's own exceptions."""
 
 class RunError(SlackwaterError):
-    """The run is over for this process: start it again."""
+    """The run is over for this process, or it is in no run. Start the run again, or call
+    ``init()``."""
 
 class TableError(SlackwaterError):
-    """A table, its keys or a batch do not fit."""
+    """A table's settings, its keys, a batch or a data lease do not fit."""
 
 class RefusedError(SlackwaterError):
-    """A server refused a push or pull; its rows are as they were."""
+    """A server refused a push or pull, and left its rows as they were."""
 
 class Keys:
-    """Rows of a table, made ready once and used again and again: a list that comes back is not sent again. ``Table.keys`` makes them."""
+    """A key list of a table, made once to be used for many pushes and pulls. The servers keep it,
+    so a repeated list is not sent again. ``Table.keys`` returns one; ``len()`` is how many keys
+    were given."""
 
     def __len__(self) -> int: ...
 
 class Ticket:
-    """A push or pull under way: ``push_async``, ``pull_async`` and ``push_pull_async`` of a table return it at once."""
+    """A push or pull under way. ``push_async``, ``pull_async``, ``push_pull_async`` and
+    ``delete_async`` of a table return one at once."""
 
     def done(self) -> bool:
-        """Whether a wait would return at once."""
+        """Whether the operation is done or has failed, so that ``wait`` would return at once."""
 
     def wait(self) -> Any:
-        """Waits until it is done, and returns what a pull filled. Raises what went wrong."""
+        """Waits until the operation is done. Returns the array that a pull filled, or None for a
+        push. Raises ``RefusedError`` if a server refused it, and ``RunError`` if the run is lost.
+        Waiting again returns the same at once."""
 
     @property
     def clock(self) -> int:
-        """Every update of clocks below this one is in what was read."""
+        """The rows reflect every update of clocks below this one."""
 
     @property
     def staleness(self) -> int:
-        """How many clocks the reader was ahead of what it read."""
+        """How many clocks the reader was ahead of the frontier that the rows reflect."""
 
     @property
     def failed_clocks(self) -> list[tuple[int, int, Optional[int], str]]:
-        """Clocks that failed for all workers alike: clock, rank, row (if one was not finite) and what was wrong."""
+        """Clocks that failed for all workers alike, as tuples: clock, rank, row (if a number was
+        not finite) and the reason."""
 
 class Table:
     def keys(self, keys: Any) -> Keys: ...
@@ -108,23 +116,24 @@ class Changes:
 def follow(coordinator: str, table: str, rows: bool, clock: Optional[int], limit: float) -> Feed: ...
 
 class DataLease:
-    """One range of the input in one epoch, this worker's to learn from until it is committed. ``slackwater.leases`` gives them out."""
+    """One range of the input in one epoch. It is this worker's until the worker commits it. Iterate
+    over ``slackwater.leases`` to get them."""
 
     @property
     def number(self) -> int:
-        """``epoch * ranges + range``."""
+        """The number of the lease: ``epoch * ranges + range``."""
 
     @property
     def epoch(self) -> int:
-        """Which pass over the input it is of, from 0."""
+        """The epoch that it belongs to, from 0."""
 
     @property
     def range(self) -> int:
-        """Which range of the input it is, from 0."""
+        """The range of the input, from 0."""
 
     @property
     def is_committed(self) -> bool:
-        """Whether it was committed: nothing more can be pushed for it."""
+        """Whether it is committed. Pushes for a committed lease are refused."""
 
 class DataLeases:
     def take(self) -> Optional[DataLease]: ...

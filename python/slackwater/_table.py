@@ -1,4 +1,4 @@
-"""Tables, for NumPy arrays and PyTorch tensors on the CPU alike."""
+"""Tables: pushes and pulls of rows, with NumPy arrays or PyTorch tensors on the CPU."""
 
 from __future__ import annotations
 
@@ -11,19 +11,34 @@ from . import _run, _slackwater
 
 
 class Table:
-    """A named map from a 64-bit key to a row of ``width`` numbers, held by the servers of the run.
+    """A named map from a 64-bit key to a row of ``width`` numbers. The servers of the run hold it.
 
-    ``rows=n`` makes a dense table of the keys 0 to n − 1; without it any key is a row, which appears when it is first written. Every worker that makes
-    a table of one name must say the same of it.
+    Makes the table, or finds it if another worker has made it. Every worker must give a table of
+    one name the same settings.
+
+    * ``rows``: ``rows=n`` makes a dense table of the keys 0 to n − 1. None makes a sparse table:
+      any key can have a row, which is made when it is first written.
+    * ``width``: how many numbers a row has.
 
     * ``dtype``: "float32" (or numpy.float32, torch.float32), "float64" or "int64".
-    * ``updater``: what a push does to a row: "sum", "assign", "sgd", "momentum", "adagrad", "adam", "ftrl" or "proximal"; their settings
-      are further arguments, as in ``updater="adam", rate=0.01, beta1=0.8``.
-    * ``slack``: how many clocks a reader may be ahead of the slowest worker; None never waits.
-    * ``combine``: "each" push is applied by itself; "sum" or "mean" of a clock's pushes are applied once, when all have ended it.
-    * ``codecs``: names of what shrinks messages, both ways, as in ["1bit"]; or {"up": [...], "down": [...]}; or "auto".
-    * ``initial``: ("uniform" or "normal", seed, scale), for rows that nobody has written.
-    * ``cached_rows``: how many rows this worker keeps copies of. ``eager``: servers send what changed.
+    * ``updater``: what a push does to a row: "sum", "assign", "sgd", "momentum", "adagrad", "adam",
+      "ftrl" or "proximal". The updater's settings are further arguments, as in ``updater="adam",
+      rate=0.01, beta1=0.8``.
+    * ``slack``: how many clocks a worker that reads may be ahead of the slowest worker (see
+      :func:`slackwater.clock`). With None reads never wait.
+    * ``combine``: when pushes are applied. "each": every push by itself. "sum" or "mean": the sum
+      or mean of a clock's pushes, once, when all workers have ended that clock.
+    * ``codecs``: the names of codecs that make messages smaller in both directions, as in ["1bit"];
+      or {"up": [...], "down": [...]} for pushes and reads; or "auto".
+    * ``initial``: ("uniform" or "normal", seed, scale), for random initial rows. None begins with
+      zeros.
+    * ``cached_rows``: how many rows this worker's cache can hold. None has no cache.
+    * ``eager``: whether servers send changed rows to the caches of workers that read them.
+    * ``ordered``: whether a sparse table keeps its rows in the order of keys, for ranges.
+
+    Raises ``TypeError`` or ``ValueError`` for a setting that is wrong, :class:`TableError` if the
+    table exists with other settings, and :class:`RunError` if this process is in no run or the run
+    is lost.
 
     >>> import numpy, slackwater
     >>> run = slackwater.init()
@@ -55,7 +70,7 @@ class Table:
         up, down = _directions(codecs)
         for what, words in (("name", name), ("updater", updater), ("combine", combine)):
             if not isinstance(words, str):
-                raise TypeError(f"{what}={words!r} is no string")
+                raise TypeError(f"{what}={words!r} is not a string")
         spec = dict(
             name=name,
             dtype=_dtype_name(dtype),
@@ -84,12 +99,12 @@ class Table:
 
     @property
     def name(self) -> str:
-        """As it was made."""
+        """The table's name."""
         return self._spec["name"]
 
     @property
     def rows(self) -> Optional[int]:
-        """How many rows a dense table has; None for one of any key."""
+        """How many rows a dense table has; None for a sparse table."""
         return self._spec["rows"]
 
     @property
@@ -99,7 +114,7 @@ class Table:
 
     @property
     def dtype(self) -> str:
-        """What the numbers are: "float32", "float64" or "int64"."""
+        """The type of the numbers: "float32", "float64" or "int64"."""
         return self._spec["dtype"]
 
     def __repr__(self) -> str:
@@ -107,7 +122,9 @@ class Table:
         return f"<slackwater.Table '{self.name}': {rows} × {self.width} {self.dtype}, {self._spec['updater']}>"
 
     def keys(self, keys: Any) -> _slackwater.Keys:
-        """The keys made ready once, for pushes and pulls of the same rows again and again: they are sent once, too.
+        """Makes a key list for repeated pushes and pulls of the same rows, and returns
+        :class:`Keys`. The keys are converted once, and servers that hold the list get it only once.
+        ``keys`` are as in :meth:`push`.
 
         >>> import slackwater
         >>> run = slackwater.init()
@@ -122,11 +139,21 @@ class Table:
         return self._table.keys(keys)
 
     def push(self, values: Any, keys: Any = None, *, examples: int = 1, lease: Optional[_slackwater.DataLease] = None) -> None:
-        """Pushes a row of ``values`` for each of ``keys`` (all rows of a dense table without), and waits until the servers have it.
+        """Pushes a row of ``values`` for each of ``keys``, and waits until the servers have applied
+        them, or hold them for their clock.
 
-        ``keys`` are integers of any type: a list, a range, an array or a tensor of them, or one; or what :meth:`keys` made. ``values`` are an array or a tensor of the table's ``dtype``, or
-        lists of numbers. Rows of a key that comes more than once are added up. Raises :class:`RefusedError` if a number is not finite. What was learnt from a ``lease``
-        counts once, however often that is learnt from: see :func:`slackwater.leases`.
+        * ``values``: an array or a tensor of the table's ``dtype``, or lists of numbers.
+        * ``keys``: integers of any type: a list, a range, an array or a tensor of them, or a single
+          one; or what :meth:`keys` returned. None means all rows of a dense table. Rows of a
+          repeated key are added up.
+        * ``examples``: how many examples the values were computed from.
+        * ``lease``: the data lease that the values were computed from: see
+          :func:`slackwater.leases`. A push counts once even if another worker processes the lease
+          again.
+
+        Raises ``TypeError`` or ``ValueError`` if the values or keys do not fit, :class:`TableError`
+        if the table does not have a key, :class:`RefusedError` if a number is not finite, and
+        :class:`RunError` if the run is lost.
 
         >>> import numpy, slackwater
         >>> run = slackwater.init()
@@ -142,8 +169,9 @@ class Table:
     def push_async(
         self, values: Any, keys: Any = None, *, examples: int = 1, lease: Optional[_slackwater.DataLease] = None
     ) -> _slackwater.Ticket:
-        """As :meth:`push`, and returns at once, with a ticket to ``wait()`` for. ``values`` may be changed as soon as it returns. If nobody waits, a
-        failure shows at the end of the clock.
+        """As :meth:`push`, but returns at once with a :class:`Ticket` to ``wait()`` for. The
+        program may change ``values`` as soon as it returns. If the ticket is dropped, the end of
+        the clock raises a failure.
 
         >>> import numpy, slackwater
         >>> run = slackwater.init()
@@ -158,8 +186,16 @@ class Table:
         return self._table.push(self._contiguous(values), keys, examples, lease)
 
     def pull(self, keys: Any = None, out: Any = None) -> Any:
-        """The rows of ``keys`` (all rows of a dense table without), as fresh as ``slack`` asks: in ``out`` if that is given, else in a new NumPy array,
-        or a tensor if ``keys`` is one.
+        """Returns the rows of ``keys``, as fresh as the table's ``slack`` requires. Waits until the
+        slowest worker allows that.
+
+        ``keys`` are as in :meth:`push`; None means all rows of a dense table. The rows are written
+        to ``out`` if it is given, a contiguous array or tensor of the table's ``dtype``. Otherwise
+        they are in a new NumPy array, or a tensor if ``keys`` is one.
+
+        Raises ``TypeError`` or ``ValueError`` if ``keys`` or ``out`` do not fit,
+        :class:`TableError` if the table does not have a key, and :class:`RunError` if the run is
+        lost.
 
         >>> import numpy, slackwater
         >>> run = slackwater.init()
@@ -170,14 +206,15 @@ class Table:
         >>> table.pull(range(1, 3)).tolist()
         [2.0, 3.0]
         >>> rows = numpy.empty(4, "float32")
-        >>> table.pull(out=rows) is rows              # nothing is copied on the way
+        >>> table.pull(out=rows) is rows              # written in place
         True
         >>> slackwater.shutdown()
         """
         return self.pull_async(keys, out).wait()
 
     def pull_async(self, keys: Any = None, out: Any = None) -> _slackwater.Ticket:
-        """As :meth:`pull`, and returns at once, with a ticket whose ``wait()`` gives the rows. ``out`` must be left alone until then.
+        """As :meth:`pull`, but returns at once with a :class:`Ticket`, whose ``wait()`` returns the
+        rows. The program must not use ``out`` until then.
 
         >>> import slackwater
         >>> run = slackwater.init()
@@ -193,7 +230,9 @@ class Table:
         return self._table.pull(out, keys)
 
     def push_pull(self, values: Any, keys: Any = None, out: Any = None, *, examples: int = 1) -> Any:
-        """Pushes, and pulls the same rows with the push in them (in a table that combines by clock, once that clock is over), in one round trip.
+        """Pushes, then pulls the same rows, in one round trip. Returns the rows with the push
+        applied; in a table that combines by clock, once that clock is applied. Arguments and
+        exceptions are those of :meth:`push` and :meth:`pull`.
 
         >>> import slackwater
         >>> run = slackwater.init()
@@ -205,14 +244,17 @@ class Table:
         return self.push_pull_async(values, keys, out, examples=examples).wait()
 
     def push_pull_async(self, values: Any, keys: Any = None, out: Any = None, *, examples: int = 1) -> _slackwater.Ticket:
-        """As :meth:`push_pull`, and returns at once."""
+        """As :meth:`push_pull`, but returns at once with a :class:`Ticket`, whose ``wait()``
+        returns the rows."""
         if out is None:
             out = self._room(keys, values)
         return self._table.push_pull(self._contiguous(values), out, keys, examples)
 
     def delete(self, keys: Any) -> None:
-        """Deletes the rows of ``keys`` of a sparse table, with what the updater keeps beside them. Later a key reads as if it had never been pushed, and
-        a push makes its row anew. In a table that combines by clock, rows are deleted after the combined update of this worker's clock.
+        """Deletes the rows of ``keys`` of a sparse table, with their updater's state, and waits
+        until the servers have done so. Afterwards a key reads as if it had never been pushed, and a
+        push makes its row anew. In a table that combines by clock, rows are deleted after the
+        combined update of this worker's clock. Raises :class:`TableError` for a dense table.
 
         >>> import slackwater
         >>> run = slackwater.init()
@@ -226,11 +268,12 @@ class Table:
         self.delete_async(keys).wait()
 
     def delete_async(self, keys: Any) -> _slackwater.Ticket:
-        """As :meth:`delete`, and returns at once."""
+        """As :meth:`delete`, but returns at once with a :class:`Ticket` to ``wait()`` for."""
         return self._table.delete(keys)
 
     def pull_all(self) -> tuple[Any, Any]:
-        """Every row that there is, as two NumPy arrays: keys and rows."""
+        """Returns every row of the table, as two NumPy arrays: keys and rows. Reads from the
+        servers, not from the cache."""
         numpy = _numpy("pull_all() gives NumPy arrays")
         keys, values, _ = self._table.pull_all()
         rows = numpy.frombuffer(values, self.dtype).reshape(-1, self.width)
@@ -238,11 +281,13 @@ class Table:
         return found, rows
 
     def state(self) -> dict[str, Any]:
-        """Every row that there is with what the updater keeps beside it, as NumPy arrays for :meth:`load_state`: ``keys``, and ``rows`` that are each
-        ``width`` weights (of "ftrl", what they are computed from) followed by the updater's state.
+        """Returns every row with its updater's state, as NumPy arrays for :meth:`load_state`:
+        ``keys``, and ``rows``. Each row has ``width`` weights (with "ftrl", the numbers that they
+        are computed from), followed by the updater's state.
 
-        As fresh as a pull; behind a :meth:`barrier`, while nobody pushes, it is the table as it stands. What is beside the rows is not in it: a rate that
-        was set, and the examples that "ftrl" has counted.
+        The rows are as fresh as in a pull. After a :meth:`barrier`, while no worker pushes, they
+        are the table's exact state. The state leaves out what is not in rows: a rate that
+        :meth:`set_rate` has set, and the examples that "ftrl" has counted.
         """
         import numpy
 
@@ -250,10 +295,14 @@ class Table:
         return {"keys": numpy.frombuffer(keys, "uint64"), "rows": numpy.frombuffer(rows, self.dtype).reshape(-1, width)}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Puts rows of a :meth:`state`, of this table or of another like it, in place of those there, and waits until the servers have them. They then learn on
-        as they would have from there; rows that are not in it stay as they are. One worker does it for all, while nobody pushes.
+        """Replaces rows by those of a :meth:`state`, of this table or of another with the same
+        settings, and waits until the servers have them. Training then continues as it would have
+        from that state. Rows that are not in the state stay as they are. One worker calls this for
+        all, while no worker pushes.
 
-        Not for a table that combines by clock, of whose rows no moment is their own: :class:`TableError`.
+        Raises :class:`TableError` for a table that combines by clock, :class:`RefusedError` if a
+        number is not finite, and ``TypeError`` or ``ValueError`` if the state does not fit the
+        table.
 
         >>> import numpy, slackwater
         >>> run = slackwater.init()
@@ -274,22 +323,24 @@ class Table:
         self._table.set_rows(numpy.ascontiguousarray(state["rows"]), keys).wait()
 
     def set_rate(self, rate: float) -> None:
-        """Another learning rate, for what is pushed from this worker's clock on. One worker does it for all."""
+        """Changes the learning rate, for updates from this worker's clock on. The rate counts for
+        all workers, so one worker calls this. Raises :class:`TableError` if the updater has no
+        rate, or if the rate is negative or not finite."""
         self._table.set_rate(rate)
 
     def clock(self) -> None:
-        """Ends this worker's clock, for all tables: :func:`slackwater.clock`."""
+        """Ends this worker's clock, for all tables. The same as :func:`slackwater.clock`."""
         self._run._session.clock()
 
     def barrier(self) -> None:
-        """Waits for the other workers: :func:`slackwater.barrier`."""
+        """Waits for the other workers. The same as :func:`slackwater.barrier`."""
         self._run._session.barrier()
 
     def _room(self, keys: Any, like: Any) -> Any:
-        """An array, or a tensor for those who speak in tensors, with room for the rows."""
+        """Makes an array for the rows, or a tensor if ``keys`` or ``like`` is one."""
         if keys is None:
             if self.rows is None:
-                raise ValueError(f"table '{self.name}' has any key; say which rows: keys=[…]")
+                raise ValueError(f"table '{self.name}' is sparse: it can have any key; say which rows: keys=[…]")
             count = self.rows
         else:
             count = _count(keys)
@@ -300,14 +351,15 @@ class Table:
         return _numpy("without out= a pull makes a NumPy array").empty(shape, self.dtype)
 
     def _contiguous(self, values: Any) -> Any:
-        """What is pushed may lie anyhow: it is copied if it must be. Lists become arrays of the table's numbers."""
+        """Values as a contiguous array. Copies an array that is not contiguous, and makes lists
+        arrays of the table's type."""
         flags = getattr(values, "flags", None)
         if flags is not None:
             if not getattr(flags, "c_contiguous", True):
                 return _numpy("the array is not contiguous").ascontiguousarray(values)
         elif isinstance(values, (list, tuple)):
             made = _numpy("lists become NumPy arrays").asarray(values)
-            # Numbers with a fraction do not become integers by themselves; an empty list has none.
+            # "same_kind" refuses to make integers of fractions; NumPy makes an empty list float64.
             return made.astype(self.dtype, casting="same_kind" if made.size else "unsafe", copy=False)
         elif _is_tensor(values) and not values.is_contiguous():
             return values.contiguous()
@@ -315,28 +367,28 @@ class Table:
 
 
 def _is_tensor(value: Any) -> bool:
-    # Whoever has a tensor has imported PyTorch.
+    # A program that has a tensor has imported PyTorch.
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
 
 
 def _numpy(why: str) -> Any:
-    """NumPy, which nothing needs before it is used."""
+    """Imports NumPy. ``why`` says in the error what needs it."""
     try:
         import numpy
     except ModuleNotFoundError as error:
         if error.name != "numpy":
             raise
         raise ModuleNotFoundError(
-            f"{why}, and NumPy is not installed: install it (pip install numpy), or give push() and pull(out=…) memory that you have, "
-            "as array.array('f', [0.0] * 8)",
+            f"{why}, and NumPy is not installed: install it (pip install numpy), or give push() and pull(out=…) memory of another kind, "
+            "such as array.array('f', [0.0] * 8)",
             name="numpy",
         ) from error
     return numpy
 
 
 def _count(keys: Any) -> int:
-    """How many keys there are."""
+    """How many keys an argument has."""
     if _is_tensor(keys):
         return keys.numel()
     if isinstance(keys, int):
@@ -351,7 +403,7 @@ def _count(keys: Any) -> int:
 
 
 def _whole(what: str, value: Any, least: int, most: int, other: str = "") -> int:
-    """A whole number that was given for ``what``."""
+    """Checks a whole number that was given for ``what``."""
     allowed = f"{what} is a whole number from {least} on{other}"
     try:
         number = operator.index(value)
@@ -363,13 +415,14 @@ def _whole(what: str, value: Any, least: int, most: int, other: str = "") -> int
 
 
 def _number(what: str, value: Any) -> float:
-    """A number that was given for ``what``, of whatever type."""
+    """Converts a number of any type that was given for ``what``."""
     if isinstance(value, (str, bytes)) or not (hasattr(value, "__float__") or hasattr(value, "__index__")):
         raise TypeError(f"{what}={value!r} will not do: a number is wanted")
     return float(value)
 
 
 def _initial(initial: Any) -> Optional[tuple[str, int, float]]:
+    """Checks the setting ``initial``."""
     if initial is None:
         return None
     if not isinstance(initial, (tuple, list)) or len(initial) != 3:
@@ -379,7 +432,8 @@ def _initial(initial: Any) -> Optional[tuple[str, int, float]]:
 
 
 def _dtype_name(dtype: Any) -> str:
-    """"float32" for numpy.float32, numpy.dtype("float32"), torch.float32, float32 and "float32"."""
+    """The name of a number type: "float32" for numpy.float32, numpy.dtype("float32"), torch.float32
+    and "float32"."""
     if isinstance(dtype, str):
         return dtype
     name = getattr(dtype, "__name__", None) or getattr(dtype, "name", None) or str(dtype)
@@ -387,6 +441,7 @@ def _dtype_name(dtype: Any) -> str:
 
 
 def _directions(codecs: Union[None, str, Iterable[str], Mapping[str, Sequence[str]]]) -> tuple[list[str], list[str]]:
+    """The names of the codecs for pushes and for reads."""
     if codecs is None:
         return [], []
     if isinstance(codecs, str):

@@ -1,12 +1,20 @@
-"""What the package costs, measured in one run beside what it is compared with::
+"""Benchmarks of the Python package, each measured in turn with a baseline::
 
     python -m slackwater.bench --json
 
-Each figure is a ratio, the median of several rounds in which both take turns. ``tables``: large and small pushes and pulls beside the same calls of the Rust
-library, made in this process. ``step``: a step of a perceptron of 25 million parameters in 4 processes beside DistributedDataParallel over Gloo, through shared memory and over
-TCP. ``straggler``: steps of a small one where each step one worker, at random, takes three times as long, with slack 3. ``links``: a step of the large
-one by 4 hosts, each with a worker and a server, where one bit of each gradient goes up, and one of each weight's change down (``on="servers"``), over links of
-200 Mbit/s: network namespaces, which take root to make. All but the first need PyTorch.
+Each figure is a ratio to the baseline: the median of several rounds, in which both take turns.
+
+* ``tables``: large and small pushes and pulls. Baseline: the same calls of the Rust library in this
+  process.
+* ``step``: a training step of a perceptron with 25 million parameters in 4 processes, through
+  shared memory and over TCP. Baseline: DistributedDataParallel over Gloo.
+* ``straggler``: steps of a small model with slack 3; in each step one worker, at random, takes
+  three times as long. Baseline: as above.
+* ``links``: a step of the large model on 4 hosts, each with a worker and a server, over links of
+  200 Mbit/s, with codec ``1bit`` in both directions and ``on="servers"``. The hosts are network
+  namespaces, which only root can make. Baseline: as above.
+
+All but ``tables`` need PyTorch.
 """
 
 from __future__ import annotations
@@ -27,13 +35,23 @@ from ._table import Table
 
 MEBIBYTES = 64
 WORKERS = 4
-# Rounds that are counted, after one that warms up, and steps of each way in a round, after one that warms up.
-ROUNDS, STEPS = 7, 4
-# Over slow links a step of Gloo's takes seconds, and so does silence.
-SLOW_RATE, SLOW_ROUNDS, SLOW_STEPS, SLOW_FAILURE_TIMEOUT, SLOW_LIMIT_SECONDS = "200mbit", 2, 2, 60.0, 400
-# A step of the small model, how long a worker that is delayed takes beyond it, and how many steps make a round.
-PASS_SECONDS, DELAY_SECONDS, DELAYED_STEPS, DELAYED_ROUNDS = 0.02, 0.04, 60, 3
-# What is wanted of each: at least, or at most.
+# Counted rounds, and counted steps of each side in a round; a warm-up round and a warm-up step come
+# before.
+ROUNDS = 7
+STEPS = 4
+# Over slow links a step of Gloo takes seconds, so the failure timeout must be longer.
+SLOW_RATE = "200mbit"
+SLOW_ROUNDS = 2
+SLOW_STEPS = 2
+SLOW_FAILURE_TIMEOUT = 60.0
+SLOW_LIMIT_SECONDS = 400
+# For the straggler: a step of the small model, the additional time of a delayed worker, and steps
+# in a round.
+PASS_SECONDS = 0.02
+DELAY_SECONDS = 0.04
+DELAYED_STEPS = 60
+DELAYED_ROUNDS = 3
+# The target of each figure: at least, or at most.
 WANTED = {
     "push over Rust's": ("≥", 0.85),
     "pull over Rust's": ("≥", 0.85),
@@ -45,13 +63,15 @@ WANTED = {
 
 
 def seconds_of(call: Callable[[], Any]) -> float:
+    """How long a call takes."""
     begin = time.perf_counter()
     call()
     return time.perf_counter() - begin
 
 
 def tables(servers: int) -> dict[str, float]:
-    """Large and small pushes and pulls between processes through shared memory, beside those of the Rust library."""
+    """Large and small pushes and pulls between processes through shared memory, compared with the
+    Rust library."""
     import numpy
 
     coordinator = _launch.free_address()
@@ -66,7 +86,7 @@ def tables(servers: int) -> dict[str, float]:
             pairs: dict[str, list[tuple[float, float]]] = {"push": [], "pull": [], "smallest": []}
 
             def both(name: str, ours: Callable[[], Any], rust: Callable[[], float]) -> None:
-                # Each is the first as often as the other: what was done before is felt.
+                # Each side goes first equally often, because the call before affects the time.
                 if len(pairs[name]) % 2 == 0:
                     taken = seconds_of(ours)
                     pairs[name].append((taken, rust()))
@@ -90,7 +110,7 @@ def tables(servers: int) -> dict[str, float]:
 
 
 def _perceptron(torch: Any) -> Any:
-    """25 million parameters."""
+    """A model with 25 million parameters."""
     torch.manual_seed(0)
     layers = []
     for _ in range(6):
@@ -99,7 +119,8 @@ def _perceptron(torch: Any) -> Any:
 
 
 class Rivals:
-    """Two copies of a model in this worker, one trained by DistributedDataParallel over Gloo and one by this package."""
+    """Two copies of a model in this worker: one for DistributedDataParallel over Gloo, one for this
+    package."""
 
     def __init__(self, model: Callable[[Any], Any], store: str, **options: Any):
         import torch
@@ -119,6 +140,7 @@ class Rivals:
         self.inputs, self.labels = torch.randn(8, width), torch.randint(0, 10, (8,))
 
     def step(self, way: str) -> None:
+        """A training step of one copy."""
         model, optimizer = self.ways[way]
         optimizer.zero_grad()
         self.torch.nn.functional.cross_entropy(model(self.inputs), self.labels).backward()
@@ -132,7 +154,7 @@ Rounds = list[dict[str, float]]
 
 
 def steps(store: str, rounds: int, count: int, options: dict[str, Any]) -> Rounds:
-    """Seconds of a step of the large model by each way, in each round."""
+    """Seconds of a step of the large model by each side, in each round."""
     rivals = Rivals(_perceptron, store, **options)
     found: Rounds = []
     for _ in range(1 + rounds):
@@ -143,18 +165,20 @@ def steps(store: str, rounds: int, count: int, options: dict[str, Any]) -> Round
                 _run.barrier()
                 taken.append(seconds_of(lambda: rivals.step(way)))
             found[-1][way] = statistics.median(taken[1:])
-            # What one has used is free for the other.
+            # Free one side's memory for the other.
             rivals.ways[way][1].zero_grad()
     rivals.end()
     return found[1:]
 
 
 def _small(torch: Any) -> Any:
+    """A small model."""
     return torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 10))
 
 
 def delayed(store: str, rounds: int) -> Rounds:
-    """Seconds for so many steps of a small model by each way, where each step one worker, at random but the same for both, is delayed."""
+    """Seconds of a round of steps of the small model by each side. In each step one worker is
+    delayed, at random but equally for both sides."""
     rivals = Rivals(_small, store, slack=3)
     found: Rounds = []
     for number in range(rounds):
@@ -173,7 +197,7 @@ def delayed(store: str, rounds: int) -> Rounds:
 
 
 def compared(name: str, told: list[Rounds]) -> dict[str, float]:
-    """What workers say of the rounds: the slowest worker's time is everybody's."""
+    """Combines the workers' measurements. The slowest worker's time counts."""
     rounds = [{way: max(worker[way] for worker in workers) for way in workers[0]} for workers in zip(*told)]
     return {
         f"{name} by Gloo, ms": statistics.median(taken["Gloo"] for taken in rounds) * 1e3,
@@ -182,7 +206,7 @@ def compared(name: str, told: list[Rounds]) -> dict[str, float]:
 
 
 def beside_gloo(servers: int) -> Iterator[dict[str, float]]:
-    """Steps of training in processes, beside DistributedDataParallel's."""
+    """Training steps in processes of one host, compared with DistributedDataParallel."""
     with tempfile.TemporaryDirectory() as folder:
         for name, shared_memory in (("step", True), ("step over TCP", False)):
             told = _launch.launch(
@@ -192,19 +216,21 @@ def beside_gloo(servers: int) -> Iterator[dict[str, float]]:
 
 
 def with_a_straggler(servers: int) -> dict[str, float]:
+    """Training steps with a delayed worker, compared with DistributedDataParallel."""
     with tempfile.TemporaryDirectory() as folder:
         told = _launch.launch(delayed, os.path.join(folder, "store"), DELAYED_ROUNDS, workers=WORKERS, servers=servers)
     return compared("straggler", told)
 
 
 def step_on_a_host(store: str) -> None:
-    """What the process of a host does: says the seconds that steps took."""
+    """Runs in the process of an emulated host: prints the seconds of its steps."""
     with _run.init(failure_timeout=SLOW_FAILURE_TIMEOUT, shared_memory=False):
         print(json.dumps(steps(store, SLOW_ROUNDS, SLOW_STEPS, {"codecs": ["1bit"], "on": "servers"})), flush=True)
 
 
 def over_slow_links() -> dict[str, float]:
-    """A step over slow links, each host with a worker and a server, beside DistributedDataParallel's."""
+    """A training step over slow links, each host with a worker and a server, compared with
+    DistributedDataParallel."""
     with _links.Hosts(WORKERS, SLOW_RATE) as hosts, tempfile.TemporaryDirectory() as folder:
         told = {name: value for name, value in os.environ.items() if not name.startswith("SLACKWATER_")}
         told |= {"WORLD_SIZE": str(WORKERS), "MASTER_ADDR": hosts.address(0), "MASTER_PORT": "29500"}
@@ -223,13 +249,13 @@ def over_slow_links() -> dict[str, float]:
 
 
 def measured(parts: list[str], servers: int) -> Iterator[dict[str, float]]:
-    """The figures of each part, as they are found. What cannot be had here is said."""
+    """Yields the figures of each part. Says on stderr which parts cannot run here."""
     if "tables" in parts:
         yield tables(servers)
     try:
         import torch  # noqa: F401
     except ImportError:
-        return print("slackwater.bench: no PyTorch, so nothing is compared with it", file=sys.stderr)
+        return print("slackwater.bench: PyTorch is not installed; only the part `tables` runs", file=sys.stderr)
     if "step" in parts:
         yield from beside_gloo(servers)
     if "straggler" in parts:
@@ -237,7 +263,7 @@ def measured(parts: list[str], servers: int) -> Iterator[dict[str, float]]:
     if "links" in parts and _links.Hosts.are_possible():
         yield over_slow_links()
     elif "links" in parts:
-        print("slackwater.bench: no slow links, which take root, ip and tc to make", file=sys.stderr)
+        print("slackwater.bench: skips the part `links`, which needs root, ip and tc", file=sys.stderr)
 
 
 def main() -> int:
@@ -245,9 +271,9 @@ def main() -> int:
         prog="python -m slackwater.bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     every = ["tables", "step", "straggler", "links"]
-    parser.add_argument("--json", action="store_true", help="one object, for a program to read")
-    parser.add_argument("--only", metavar="PART,…", default=",".join(every), help=f"some of {', '.join(every)}")
-    parser.add_argument("--servers", type=int, default=1, help="on this host, which workers share it with (default: 1)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--only", metavar="PART,…", default=",".join(every), help=f"the parts to run, of {', '.join(every)}")
+    parser.add_argument("--servers", type=int, default=1, help="how many servers to run on this host beside the workers (default: 1)")
     given = parser.parse_args()
     parts = given.only.split(",")
     if unknown := set(parts) - set(every):
@@ -265,7 +291,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    # The processes that are launched import these functions by name, not from a main program.
+    # Import the module by name, so that launched processes can import its functions.
     from slackwater.bench import main as bench
 
     raise SystemExit(bench())

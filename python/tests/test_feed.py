@@ -117,8 +117,8 @@ def test_feed_that_is_asked_for_wrongly_says_so(run):
         (lambda: slackwater.follow(made, rows=True, clock=3), "not both"),
         (lambda: slackwater.follow(made, coordinator="host:1"), "with the name of a table"),
         (lambda: slackwater.follow("t"), "give the coordinator"),
-        (lambda: slackwater.follow(made).next(-1), "no time to wait"),
-        (lambda: slackwater.follow(made).next(float("nan")), "no time to wait"),
+        (lambda: slackwater.follow(made).next(-1), "cannot wait -1 s"),
+        (lambda: slackwater.follow(made).next(float("nan")), "cannot wait NaN s"),
     ):
         with pytest.raises(ValueError, match=words):
             wrong()

@@ -23,11 +23,11 @@ def until(happens, seconds=LONG_SECONDS):
 @pytest.mark.parametrize(
     "wrong, words",
     [
-        (["--servers", "0"], "--servers: a run needs one at least, not 0"),
-        (["--workers", "0"], "a run needs one at least, not 0"),
-        (["--workers", "-1"], "a run needs one at least, not -1"),
-        (["--replicas", "0"], "--replicas: a run needs one at least, not 0"),
-        (["--failure-timeout", "0"], "0 s is no time to wait"),
+        (["--servers", "0"], "--servers: a run needs at least one, not 0"),
+        (["--workers", "0"], "a run needs at least one, not 0"),
+        (["--workers", "-1"], "a run needs at least one, not -1"),
+        (["--replicas", "0"], "--replicas: a run needs at least one, not 0"),
+        (["--failure-timeout", "0"], "cannot wait 0 s"),
         (["--nnodes", "2"], "torchrun --nnodes 2"),
     ],
 )
@@ -101,7 +101,8 @@ def says_that_it_is_there(folder):
 
 
 class ComesLate:
-    """Unpickled by workers before they join, and takes long over that: the servers wait for them."""
+    """Unpickled by workers before they join, and takes long over that: the servers wait for
+    them."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -131,7 +132,8 @@ def test_neither_servers_nor_workers_outlive_a_launcher_that_is_killed(way, tmp_
     launcher = subprocess.Popen([*command, str(script), str(tmp_path)], env=told, stderr=subprocess.DEVNULL)
     until(lambda: len(list(tmp_path.glob("there *"))) == 2)
     started = children(launcher.pid)
-    # A coordinator, servers and workers; and what multiprocessing starts for itself, which is not ours.
+    # A coordinator, servers and workers; and what multiprocessing starts for itself, which is not
+    # ours.
     assert len(started) >= 5, started
     launcher.kill()
     launcher.wait()

@@ -50,10 +50,10 @@ def test_keys_must_be_numbers_of_rows(made):
     values = numpy.zeros((1, 2), "float32")
     for key in (-1, 2**64):
         for keys in ([key], (key,), key, range(key, key + 1)):
-            with pytest.raises(ValueError, match=f"keys are 64-bit numbers, not negative; {key} is none"):
+            with pytest.raises(ValueError, match=f"keys are 64-bit numbers, not negative; {key} is out of range"):
                 made.push(values, keys=keys)
     for dtype in ("int8", "int16", "int32", "int64"):
-        with pytest.raises(ValueError, match="not negative; -1 is none"):
+        with pytest.raises(ValueError, match="not negative; -1 is out of range"):
             made.push(values, keys=numpy.array([-1], dtype))
     for keys in (numpy.array([1.5]), [1.5], numpy.array([True]), "a", {1}, iter([1]), 1.5):
         with pytest.raises(TypeError, match="keys are integers"):
@@ -89,7 +89,7 @@ def test_settings_that_make_no_sense_are_refused(run):
         ({"cached_rows": "many"}, "cached_rows='many' will not do"),
         ({"rate": "a"}, "rate='a' will not do: a number is wanted"),
         ({"rate": None}, "rate=None will not do"),
-        ({"updater": 3}, "updater=3 is no string"),
+        ({"updater": 3}, "updater=3 is not a string"),
         ({"codecs": 3}, "codecs=3 will not do"),
         ({"codecs": [3]}, "codecs are names"),
         ({"initial": "normal"}, "initial='normal' will not do"),

@@ -1,4 +1,4 @@
-//! Errors of the core as exceptions, with the core's words.
+//! Errors of the client crate as Python exceptions, with the same messages.
 
 use pyo3::exceptions::{PyConnectionError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -7,24 +7,30 @@ use slackwater::cluster::NodeError;
 use slackwater::table::TableFailure;
 use std::sync::{Mutex, PoisonError};
 
+pyo3::create_exception!(slackwater, SlackwaterError, PyRuntimeError, "The base class of Slackwater's own exceptions.");
 pyo3::create_exception!(
     slackwater,
+    RunError,
     SlackwaterError,
-    PyRuntimeError,
-    "Something that Slackwater was asked to do failed."
+    "The run is over for this process, or it is in no run. Start the run again, or call ``init()``."
 );
-pyo3::create_exception!(slackwater, RunError, SlackwaterError, "The run is over for this process: start it again.");
-pyo3::create_exception!(slackwater, TableError, SlackwaterError, "A table, its keys or a batch do not fit.");
+pyo3::create_exception!(
+    slackwater,
+    TableError,
+    SlackwaterError,
+    "A table's settings, its keys, a batch or a data lease do not fit."
+);
 pyo3::create_exception!(
     slackwater,
     RefusedError,
     SlackwaterError,
-    "A server refused a push or pull; its rows are as they were."
+    "A server refused a push or pull, and left its rows as they were."
 );
 
-/// What a signal handler raised while a call waited, until that call has returned.
+/// The exception that a signal handler raised while a call waited, until that call returns it.
 static RAISED: PyOnceLock<Mutex<Option<PyErr>>> = PyOnceLock::new();
 
+/// Adds the exception types to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
     RAISED.get_or_init(py, || Mutex::new(None));
@@ -34,8 +40,8 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("RefusedError", py.get_type::<RefusedError>())
 }
 
-/// Whether a call that waits should stop, because a signal handler of Python raised something: what
-/// Ctrl-C does. Only the main thread of a program runs handlers.
+/// Whether a waiting call should stop because a Python signal handler raised an exception, as
+/// Ctrl-C does. Only a program's main thread runs handlers.
 pub fn is_interrupted() -> bool {
     Python::attach(|py| match (py.check_signals(), RAISED.get(py)) {
         (Err(raised), Some(kept)) => {
@@ -46,7 +52,7 @@ pub fn is_interrupted() -> bool {
     })
 }
 
-/// The exception for an error of the core.
+/// Converts an error of the client crate to its exception.
 pub fn raise(py: Python<'_>, error: slackwater::Error) -> PyErr {
     use slackwater::Error;
     let text = error.to_string();

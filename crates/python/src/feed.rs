@@ -1,4 +1,5 @@
-//! The change feed of a table: rows as they change, as bytes that Python makes arrays of.
+//! The change feed of a table, for Python: changed rows as bytes, from which `slackwater/_feed.py`
+//! makes arrays.
 
 use crate::error;
 use crate::memory::numpy_name;
@@ -12,10 +13,10 @@ use slackwater::{Connect, Error, TableSpec};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a call waits before it asks whether Python was interrupted.
+/// How often a waiting call checks for Python signals.
 const TURN: Duration = Duration::from_millis(50);
 
-/// A feed of any type of number.
+/// A feed of any number type.
 trait AnyFeed: Send {
     fn next(&mut self, limit: Duration) -> Result<Option<PyChanges>, Error>;
     fn clock(&self) -> Clock;
@@ -30,7 +31,7 @@ impl<T: TargetNumber> AnyFeed for Feed<T> {
     }
 }
 
-/// The changes of a table, in order for each row.
+/// A reader of a table's changes, in order for each row.
 #[pyclass(name = "Feed", frozen, module = "slackwater")]
 pub struct PyFeed {
     feed: Mutex<Box<dyn AnyFeed>>,
@@ -46,7 +47,7 @@ impl PyFeed {
     }
 }
 
-/// From where on a table is followed, as Python says it.
+/// Converts Python's arguments to options: where the feed begins.
 pub fn follow_options(rows: bool, clock: Option<u64>) -> FollowOptions {
     let from = match clock {
         Some(clock) => FollowFrom::Clock(Clock(clock)),
@@ -56,7 +57,7 @@ pub fn follow_options(rows: bool, clock: Option<u64>) -> FollowOptions {
     FollowOptions { from }
 }
 
-/// Follows a table of the run of a coordinator, from outside of the run.
+/// Follows a table from a process that is no worker of the run.
 #[pyfunction]
 pub fn follow(
     py: Python<'_>,
@@ -71,7 +72,7 @@ pub fn follow(
     let followed = py.detach(|| {
         let status = status(&connect)?;
         let found = status.tables.into_iter().find(|found| found.spec.name == table).map(|found| found.spec);
-        // Without such a table, `follow` says which there are.
+        // If there is no such table, `follow` fails and names the tables of the run.
         let spec = found.unwrap_or_else(|| TableSpec::sparse(table, 1));
         fn open<T: TargetNumber>(connect: &Connect, spec: &TableSpec, options: FollowOptions) -> Result<PyFeed, Error> {
             let feed = slackwater::feed::follow::<T>(connect, &spec.name, options)?;
@@ -88,19 +89,19 @@ pub fn follow(
 
 #[pymethods]
 impl PyFeed {
-    /// What the numbers are.
+    /// The number type of the table, as NumPy names it.
     #[getter]
     fn dtype(&self) -> &'static str {
         numpy_name(self.number)
     }
 
-    /// Everything that changed before the run came to this clock has been returned.
+    /// The feed has returned every change before the run reached this clock.
     #[getter]
     fn clock(&self, py: Python<'_>) -> u64 {
         py.detach(|| self.feed.lock().unwrap_or_else(PoisonError::into_inner).clock().0)
     }
 
-    /// The next changes. Waits at most so many seconds, or without end.
+    /// The next changes. Waits at most `limit` seconds, or without limit if it is None.
     fn next(&self, py: Python<'_>, limit: Option<f64>) -> PyResult<Option<PyChanges>> {
         check_process(self.process)?;
         let begin = Instant::now();
@@ -121,7 +122,7 @@ impl PyFeed {
     }
 }
 
-/// Some rows that changed or were deleted.
+/// One page of a feed: rows of one shard that changed or were deleted.
 #[pyclass(name = "Changes", frozen, module = "slackwater")]
 pub struct PyChanges {
     #[pyo3(get)]
@@ -130,13 +131,13 @@ pub struct PyChanges {
     shard: usize,
     #[pyo3(get)]
     starts_over: bool,
-    /// Bytes of uint64.
+    /// Keys of changed rows, as bytes of uint64.
     #[pyo3(get)]
     keys: Vec<u8>,
-    /// Bytes of the table's numbers.
+    /// Values of changed rows, as bytes of the table's number type.
     #[pyo3(get)]
     rows: Vec<u8>,
-    /// Bytes of uint64.
+    /// Keys of deleted rows, as bytes of uint64.
     #[pyo3(get)]
     deleted: Vec<u8>,
     covers: Box<dyn Fn(u64) -> bool + Send + Sync>,
@@ -158,7 +159,7 @@ impl PyChanges {
 
 #[pymethods]
 impl PyChanges {
-    /// For each key, whether its row is of the shard that these changes are of.
+    /// For each key, whether its row belongs to the shard of these changes.
     fn covers(&self, keys: Vec<u64>) -> Vec<bool> {
         keys.into_iter().map(|key| (self.covers)(key)).collect()
     }

@@ -1,4 +1,4 @@
-//! Key lists: which rows, and where the caller's rows are among them.
+//! Key lists for Python: the table's order of the caller's keys, and where each of them is in it.
 
 use crate::memory::{ElementKind, Memory, Use};
 use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
@@ -7,8 +7,8 @@ use pyo3::types::{PyBool, PyInt, PyList, PyRange, PyTuple};
 use slackwater::TableSpec;
 use slackwater::policy::{Placement, TableShape};
 
-/// Rows of a table, made ready once and used again and again: a list that comes back is not sent
-/// again. `Table.keys` makes them.
+/// A key list of a table, made once to be used for many pushes and pulls. The servers keep it, so a
+/// repeated list is not sent again. `Table.keys` returns one; `len()` is how many keys were given.
 ///
 /// >>> import numpy, slackwater
 /// >>> run = slackwater.init()
@@ -23,7 +23,8 @@ use slackwater::policy::{Placement, TableShape};
 #[pyclass(name = "Keys", frozen, module = "slackwater")]
 pub struct PyKeys {
     pub list: slackwater::Keys,
-    /// Where each key of the caller's is in the list; nothing if they are in its order, each once.
+    /// Where each of the caller's keys is in the list; `None` if they are in the table's order,
+    /// each once.
     pub places: Option<Vec<u32>>,
     /// How many keys the caller gave.
     pub given: usize,
@@ -33,13 +34,13 @@ impl PyKeys {
     /// All rows of a dense table.
     pub fn whole(spec: &TableSpec) -> PyResult<Self> {
         let TableShape::Dense { rows } = spec.shape else {
-            let text = format!("table '{}' has any key; say which rows: keys=[…]", spec.name);
+            let text = format!("table '{}' is sparse: it can have any key; say which rows: keys=[…]", spec.name);
             return Err(PyValueError::new_err(text));
         };
         Ok(Self { list: slackwater::Keys::run(0..rows), places: None, given: rows as usize })
     }
 
-    /// The rows that `object` names: integers, in any order, some of them perhaps more than once.
+    /// Makes the key list of a Python object: integers in any order, possibly repeated.
     pub fn of(object: &Bound<'_, PyAny>, spec: &TableSpec) -> PyResult<Self> {
         let ids: Vec<u64> = if object.is_instance_of::<PyList>() || object.is_instance_of::<PyTuple>() {
             listed(object)?
@@ -68,7 +69,7 @@ impl PyKeys {
     }
 }
 
-/// A `range` of step 1 of an ordered or dense table, which takes no list at all.
+/// Converts a `range` of step 1, of an ordered or dense table, to a run of keys without a list.
 fn run_of(object: &Bound<'_, PyAny>, spec: &TableSpec) -> PyResult<Option<PyKeys>> {
     let step = object.getattr("step")?;
     if spec.shape.placement() != Placement::Ordered || !step.eq(1)? || object.len()? == 0 {
@@ -80,13 +81,14 @@ fn run_of(object: &Bound<'_, PyAny>, spec: &TableSpec) -> PyResult<Option<PyKeys
 
 /// The keys of a list, a tuple or a range.
 fn listed(object: &Bound<'_, PyAny>) -> PyResult<Vec<u64>> {
-    // At once if all is well, and else one after another, to say which it is.
+    // Convert all at once; if that fails, one by one, to name the wrong one.
     if let Ok(ids) = object.extract() {
         return Ok(ids);
     }
     object.try_iter()?.map(|id| id_of(&id?)).collect()
 }
 
+/// Converts one Python integer to a key.
 fn id_of(object: &Bound<'_, PyAny>) -> PyResult<u64> {
     let name = object.get_type().name()?;
     if object.is_instance_of::<PyBool>() || !object.hasattr("__index__")? {
@@ -99,10 +101,10 @@ fn id_of(object: &Bound<'_, PyAny>) -> PyResult<u64> {
 }
 
 fn no_key(id: &str) -> PyErr {
-    PyValueError::new_err(format!("keys are 64-bit numbers, not negative; {id} is none"))
+    PyValueError::new_err(format!("keys are 64-bit numbers, not negative; {id} is out of range"))
 }
 
-/// Memory that keys are read from. They are copied anyway, so they may lie anyhow.
+/// The memory that keys are read from. An array that is not contiguous is copied first.
 fn memory_of(object: &Bound<'_, PyAny>) -> PyResult<Memory> {
     Memory::of(object, Use::Read).or_else(|error: PyErr| {
         let py = object.py();
@@ -113,23 +115,24 @@ fn memory_of(object: &Bound<'_, PyAny>) -> PyResult<Memory> {
             wrong.set_cause(py, Some(error));
             return Err(wrong);
         }
-        // Of what is not contiguous PyTorch and NumPy make a copy that is.
+        // PyTorch (`contiguous`) and NumPy (`copy`) make contiguous copies.
         let copy = object.call_method0("contiguous").or_else(|_| object.call_method0("copy"));
         copy.and_then(|copy| Memory::of(&copy, Use::Read)).map_err(|_| error)
     })
 }
 
+/// Reads keys from an array of integers of any type.
 fn ids_of(memory: &Memory) -> PyResult<Vec<u64>> {
     fn ids<T: Copy + Into<i128>>(numbers: &[T]) -> PyResult<Vec<u64>> {
         let id = |number: &T| u64::try_from((*number).into()).map_err(|_| no_key(&(*number).into().to_string()));
         numbers.iter().map(id).collect()
     }
     if memory.count() == 0 {
-        // Of whatever type: NumPy makes an empty list an array of float64.
+        // Of any type: NumPy makes an empty list an array of float64.
         return Ok(Vec::new());
     }
-    // SAFETY: of each kind the numbers are what it says, and the caller holds the interpreter while
-    // they are read.
+    // SAFETY: the numbers have the type that `kind` says, and the caller holds the interpreter
+    // while they are read.
     unsafe {
         match memory.kind {
             ElementKind::U64 => Ok(memory.numbers::<u64>().to_vec()),

@@ -1,4 +1,5 @@
-//! Processes that Python starts: servers of a run, and the commands of `python -m slackwater.run`.
+//! Child processes for Python's launchers: servers of a run, and the scripts of `python -m
+//! slackwater.run`.
 
 use crate::session::{LOOK, check_process, seconds};
 use launch::{OutputTarget, Process, Signal, Start};
@@ -10,9 +11,8 @@ use std::os::unix::process::ExitStatusExt;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-/// A command that runs as a process in a session of its own: a terminal's Ctrl-C does not reach it.
-/// It ends when this object goes and, on Linux, when the thread that started it ends, however that
-/// comes about.
+/// A child process in a session of its own, so that a terminal's Ctrl-C does not reach it. It is
+/// killed when this object is dropped and, on Linux, when the thread that started it ends.
 #[pyclass(frozen, name = "Process", module = "slackwater")]
 pub struct ChildProcess {
     process: Mutex<Option<Process>>,
@@ -23,15 +23,15 @@ impl ChildProcess {
     fn with<T>(&self, act: impl FnOnce(&mut Process) -> Result<T, launch::ProcessError>) -> PyResult<T> {
         check_process(self.launcher)?;
         let mut process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
-        let process = process.as_mut().ok_or_else(|| PyValueError::new_err("this process was given up"))?;
+        let process = process.as_mut().ok_or_else(|| PyValueError::new_err("this process object is closed"))?;
         act(process).map_err(to_python)
     }
 }
 
 #[pymethods]
 impl ChildProcess {
-    /// Starts it, with these variables added to the environment of this process. OutputTarget goes
-    /// where that of this process goes.
+    /// Starts the command, with these variables added to this process's environment. It inherits
+    /// this process's output.
     #[new]
     #[pyo3(signature = (name, command, environment, *, stdin=false))]
     fn new(
@@ -41,7 +41,7 @@ impl ChildProcess {
         stdin: bool,
     ) -> PyResult<Self> {
         let Some((program, arguments)) = command.split_first() else {
-            return Err(PyValueError::new_err("a command has a program at least"));
+            return Err(PyValueError::new_err("the command is empty; it needs a program"));
         };
         let mut start = Start::program(name, program).args(arguments).own_session();
         start = environment.iter().fold(start, |start, (name, value)| start.env(name, value));
@@ -56,20 +56,20 @@ impl ChildProcess {
         self.with(|process| Ok(process.id()))
     }
 
-    /// How it ended, if it has: its exit status, or minus the signal that killed it.
+    /// None while it runs; then its exit status, or minus the number of the signal that killed it.
     fn poll(&self) -> PyResult<Option<i32>> {
         let status = self.with(Process::try_wait)?;
         Ok(status.and_then(|status| status.code().or_else(|| status.signal().map(|signal| -signal))))
     }
 
-    /// Sends it a signal, by its number. Nothing happens if it has ended.
+    /// Sends the process a signal, by number. Does nothing if it has ended.
     fn signal(&self, number: i32) -> PyResult<()> {
         let no_such = || PyValueError::new_err(format!("there is no signal {number}"));
         let signal = Signal::from_named_raw(number).ok_or_else(no_such)?;
         self.with(|process| process.signal(signal))
     }
 
-    /// Kills it, unless it has ended.
+    /// Kills the process, unless it has ended.
     fn kill(&self) -> PyResult<()> {
         self.with(|process| {
             process.kill();
@@ -77,9 +77,10 @@ impl ChildProcess {
         })
     }
 
-    /// Gives it so many seconds to end by itself, and then kills it.
+    /// Waits `limit_seconds` for the process to end by itself, and then kills it.
     fn end(&self, py: Python<'_>, limit_seconds: f64) -> PyResult<()> {
-        let (begin, limit) = (Instant::now(), seconds(limit_seconds)?);
+        let begin = Instant::now();
+        let limit = seconds(limit_seconds)?;
         while self.poll()?.is_none() && begin.elapsed() < limit {
             py.detach(|| std::thread::sleep(LOOK / 10));
             py.check_signals()?;
@@ -91,13 +92,13 @@ impl ChildProcess {
 impl Drop for ChildProcess {
     fn drop(&mut self) {
         if self.launcher != std::process::id() {
-            // A copy in a process that was forked: the original goes on.
+            // A copy in a forked process must not kill the child of the original.
             std::mem::forget(self.process.get_mut().unwrap_or_else(PoisonError::into_inner).take());
         }
     }
 }
 
-/// An error as an exception, with its cause.
+/// Converts an error to an exception that includes its cause.
 fn to_python(error: launch::ProcessError) -> PyErr {
     let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}")).unwrap_or_default();
     PyOSError::new_err(format!("{error}{cause}"))

@@ -1,5 +1,5 @@
-//! Data leases: input that is dealt out in ranges, each of which counts once, whoever is lost on
-//! the way.
+//! Data leases for Python: workers take input range by range, and each range counts once although
+//! workers are lost.
 
 use crate::error::{self, TableError};
 use crate::session::check_process;
@@ -8,11 +8,11 @@ use slackwater::data_leases::NextLease;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// One that waits for a lease lets others commit theirs this often: what it waits for may be held
-/// by this very worker.
+/// How often a thread that waits for a lease releases the lock, so that other threads of this
+/// worker can commit theirs.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// What all workers say of the input.
+/// The description of a leased input; equal for all workers.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub struct PyLeaseTerms {
@@ -24,15 +24,15 @@ pub struct PyLeaseTerms {
     input: Option<(String, u64)>,
 }
 
-/// A worker's leases of one data set.
+/// One worker's leases of one data set.
 #[pyclass(name = "DataLeases", frozen, module = "slackwater")]
 pub struct PyDataLeases {
     leases: Mutex<slackwater::data_leases::DataLeases>,
     process: u32,
 }
 
-/// One range of the input in one epoch, this worker's to learn from until it is committed.
-/// `slackwater.leases` gives them out.
+/// One range of the input in one epoch. It is this worker's until the worker commits it. Iterate
+/// over `slackwater.leases` to get them.
 ///
 /// >>> import numpy, slackwater
 /// >>> run = slackwater.init()
@@ -48,7 +48,7 @@ pub struct PyDataLeases {
 /// >>> slackwater.shutdown()
 #[pyclass(name = "DataLease", frozen, module = "slackwater")]
 pub struct PyDataLease {
-    /// Nothing once it is committed.
+    /// `None` once it is committed.
     lease: Mutex<Option<slackwater::data_leases::DataLease>>,
     number: u64,
     epoch: u64,
@@ -72,11 +72,12 @@ impl PyDataLeases {
 }
 
 impl PyDataLease {
-    /// Does something for a lease that is not committed yet.
+    /// Runs `work` with the lease; `None` if it is committed.
     pub fn with<R>(&self, work: impl FnOnce(&slackwater::data_leases::DataLease) -> R) -> Option<R> {
         self.lease.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(work)
     }
 
+    /// The exception for a lease that is committed already.
     pub fn is_over(&self) -> PyErr {
         TableError::new_err(format!("lease {} is committed: nothing more can be pushed for it", self.number))
     }
@@ -84,13 +85,13 @@ impl PyDataLease {
 
 #[pymethods]
 impl PyDataLeases {
-    /// The next lease to learn from, or None when every lease is committed.
+    /// The next lease to process, or None when every lease is committed.
     fn take(&self, py: Python<'_>) -> PyResult<Option<PyDataLease>> {
         check_process(self.process)?;
         let lease = py.detach(|| {
             loop {
-                let offer = self.lock().next_within(LOOK)?;
-                match offer {
+                let next = self.lock().next_within(LOOK)?;
+                match next {
                     NextLease::Lease(lease) => return Ok(Some(lease)),
                     NextLease::NoneYet => {}
                     NextLease::Over => return Ok(None),
@@ -99,12 +100,14 @@ impl PyDataLeases {
         });
         let lease = lease.map_err(|error| error::raise(py, error))?;
         Ok(lease.map(|lease| {
-            let (number, epoch, range) = (lease.number(), lease.epoch(), lease.range());
+            let number = lease.number();
+            let epoch = lease.epoch();
+            let range = lease.range();
             PyDataLease { lease: Mutex::new(Some(lease)), number, epoch, range }
         }))
     }
 
-    /// A lease is done: it is committed once all that was pushed for it is acknowledged.
+    /// Commits a lease once every push for it is acknowledged. Returns at once.
     fn commit(&self, py: Python<'_>, lease: &Bound<'_, PyDataLease>) -> PyResult<()> {
         check_process(self.process)?;
         let held = lease.get();
@@ -113,13 +116,13 @@ impl PyDataLeases {
         py.detach(|| self.lock().commit(taken)).map_err(|error| error::raise(py, error))
     }
 
-    /// Ends the data set for all workers, wherever they are in it.
+    /// Ends the data set for all workers: no more leases are granted.
     fn end(&self, py: Python<'_>) -> PyResult<()> {
         check_process(self.process)?;
         py.detach(|| self.lock().end()).map_err(|error| error::raise(py, error))
     }
 
-    /// How many minibatches to put into a clock.
+    /// How many minibatches this worker should put into a clock.
     #[getter]
     fn share(&self, py: Python<'_>) -> PyResult<u32> {
         check_process(self.process)?;
@@ -129,25 +132,25 @@ impl PyDataLeases {
 
 #[pymethods]
 impl PyDataLease {
-    /// `epoch * ranges + range`.
+    /// The number of the lease: `epoch * ranges + range`.
     #[getter]
     fn number(&self) -> u64 {
         self.number
     }
 
-    /// Which pass over the input it is of, from 0.
+    /// The epoch that it belongs to, from 0.
     #[getter]
     fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// Which range of the input it is, from 0.
+    /// The range of the input, from 0.
     #[getter]
     fn range(&self) -> u64 {
         self.range
     }
 
-    /// Whether it was committed: nothing more can be pushed for it.
+    /// Whether it is committed. Pushes for a committed lease are refused.
     #[getter]
     fn is_committed(&self) -> bool {
         self.lease.lock().unwrap_or_else(PoisonError::into_inner).is_none()

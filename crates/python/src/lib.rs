@@ -1,9 +1,9 @@
-//! The compiled half of the Python package: sessions, tables, tickets, key lists and processes as
-//! Python sees them.
+//! The compiled half of the Python package: bindings of sessions, tables, tickets, key lists and
+//! processes.
 //!
-//! Everything here is thin. Memory is read and written where Python keeps it ([`memory`]), every
-//! call that may wait gives up the interpreter first, and errors keep the words of the core
-//! ([`error`]). What is pleasant about the package is in `python/slackwater`.
+//! The bindings are thin. They read and write arrays in Python's memory ([`memory`]), release the
+//! interpreter lock before a call that may wait, and keep the messages of errors ([`error`]). The
+//! public package, `python/slackwater`, adds defaults, checks and documentation.
 
 mod error;
 mod feed;
@@ -18,7 +18,7 @@ mod ticket;
 
 use pyo3::prelude::*;
 
-/// An address of this machine that nobody listens at.
+/// A free address of this host, as `host:port`.
 #[pyfunction]
 fn free_address() -> PyResult<String> {
     Ok(slackwater::cluster::free_address()?.to_string())
@@ -27,10 +27,10 @@ fn free_address() -> PyResult<String> {
 /// The module `slackwater._slackwater`.
 #[pymodule]
 fn _slackwater(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    // Warnings, such as who is waited for, go where Python's own do.
+    // Warnings, such as the names of slow workers, go to stderr as Python's do.
     let filter = tracing_subscriber::EnvFilter::try_from_env("SLACKWATER_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
-    // Whoever has set up logging in this process before keeps it.
+    // A logger that this process has set up before stays.
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init().ok();
     module.add_class::<session::PySession>()?;
     module.add_class::<table::PyTable>()?;

@@ -1,6 +1,5 @@
-//! Memory that Python keeps, read and written where it is: the buffer protocol (NumPy, `array`,
-//! `memoryview`) and DLPack (PyTorch and others). Nothing is copied, and nothing of NumPy or
-//! PyTorch is linked.
+//! Zero-copy access to Python's arrays, by the buffer protocol (NumPy, `array`, `memoryview`) and
+//! DLPack (PyTorch and others). Links neither NumPy nor PyTorch.
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::ffi;
@@ -10,14 +9,14 @@ use slackwater::policy::NumberType;
 use slackwater::table::{Backing, PullBuffer};
 use std::ffi::{CStr, c_char, c_int, c_void};
 
-/// What the numbers in some memory are.
+/// The type of the numbers in an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ElementKind {
     F32,
     F64,
     I64,
     U64,
-    /// Integers that no table holds, but that keys may be.
+    /// The integers from here on cannot be in tables, but can be keys.
     I8,
     I16,
     I32,
@@ -59,7 +58,7 @@ impl ElementKind {
         )
     }
 
-    /// As NumPy and PyTorch call it.
+    /// The type's name in NumPy and PyTorch.
     pub fn name(self) -> &'static str {
         match self {
             Self::F32 => "float32",
@@ -76,7 +75,7 @@ impl ElementKind {
     }
 }
 
-/// A number type of a table, as NumPy and PyTorch call it.
+/// The name in NumPy and PyTorch of a table's number type.
 pub fn numpy_name(number: NumberType) -> &'static str {
     match number {
         NumberType::F32 => "float32",
@@ -85,6 +84,7 @@ pub fn numpy_name(number: NumberType) -> &'static str {
     }
 }
 
+/// The class of a number type.
 #[derive(Clone, Copy)]
 enum Code {
     Signed,
@@ -92,9 +92,9 @@ enum Code {
     Float,
 }
 
-/// Contiguous numbers of an object of Python's, which is kept alive, and told that it is in use,
-/// for as long as this is. Python must not move or free them meanwhile, and does not; that it may
-/// change them is for the program to avoid while a call is under way.
+/// Contiguous numbers of a Python object. The object is kept alive and exported until this is
+/// dropped, so Python does not move or free the numbers. The program must not change them while a
+/// call uses them.
 #[pyclass(frozen)]
 pub struct Memory {
     address: *mut u8,
@@ -103,20 +103,19 @@ pub struct Memory {
     held: Held,
 }
 
-// SAFETY: the address is that of memory which `held` keeps, and which no thread but the one that
-// runs a call of ours is asked to touch.
+// SAFETY: `held` keeps the memory at `address` alive, and only the thread that runs a call of this
+// module accesses it.
 unsafe impl Send for Memory {}
-// SAFETY: as above; what is written through it is written by the one call that it was made for.
+// SAFETY: as above; only the call that the memory was made for writes through it.
 unsafe impl Sync for Memory {}
 
-/// What keeps the memory where it is, until it is dropped.
+/// The export that keeps the memory in place until it is dropped.
 enum Held {
     Buffer(Box<Buffer>),
     Capsule { _capsule: Py<PyAny> },
 }
 
-/// `Py_buffer`, which has looked the same since Python 3.0; it is in the stable interface from
-/// 3.11.
+/// `Py_buffer`. Its layout is unchanged since Python 3.0; it is in the stable ABI from 3.11 on.
 #[repr(C)]
 struct Buffer {
     buf: *mut c_void,
@@ -152,7 +151,7 @@ impl Drop for Memory {
     }
 }
 
-/// What memory is wanted for.
+/// Whether a call reads or writes the memory.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Use {
     Read,
@@ -160,8 +159,8 @@ pub enum Use {
 }
 
 impl Memory {
-    /// The numbers of `object`. Fails if it has none, or if they are not contiguous, not in this
-    /// process's memory, of a type that no table has, or read-only where they are to be written.
+    /// The numbers of `object`. Fails if it is no array, or if the numbers are not contiguous, not
+    /// in this process's memory, of an unsupported type, or read-only for a write.
     pub fn of(object: &Bound<'_, PyAny>, what_for: Use) -> PyResult<Self> {
         // SAFETY: the object is alive and the interpreter is held.
         let memory = if unsafe { PyObject_CheckBuffer(object.as_ptr()) } != 0 {
@@ -173,8 +172,7 @@ impl Memory {
             let text = format!("expected an array or a tensor, not {name}; numpy.asarray makes one");
             Err(PyTypeError::new_err(text))
         }?;
-        // Tables are read as numbers, which lie at multiples of their size. (An empty array may lie
-        // anywhere.)
+        // Numbers must be aligned to their size. An empty array need not be.
         if memory.count > 0 && memory.address.addr() % memory.kind.bytes() != 0 {
             return Err(PyValueError::new_err("the array is not aligned; copy it first"));
         }
@@ -182,7 +180,7 @@ impl Memory {
     }
 
     fn of_buffer(object: &Bound<'_, PyAny>, what_for: Use) -> PyResult<Self> {
-        // SAFETY: all zeros is a buffer that nothing has filled.
+        // SAFETY: all zeros is a valid, unfilled `Py_buffer`.
         let mut buffer: Box<Buffer> = Box::new(unsafe { std::mem::zeroed() });
         let flags = C_CONTIGUOUS | FORMAT | if what_for == Use::Write { WRITABLE } else { 0 };
         // SAFETY: both are alive, and the interpreter is held.
@@ -194,7 +192,7 @@ impl Memory {
         }
         let format = match buffer.format.is_null() {
             true => b"B".as_slice(),
-            // SAFETY: a format that is there ends with a zero, and lives as long as the buffer.
+            // SAFETY: a format that is not null ends with a zero, and lives as long as the buffer.
             false => unsafe { CStr::from_ptr(buffer.format) }.to_bytes(),
         };
         let code = match format
@@ -211,7 +209,7 @@ impl Memory {
         let kind = code.and_then(|code| ElementKind::of(code, buffer.itemsize as usize));
         let named = String::from_utf8_lossy(format).into_owned();
         let (address, bytes) = (buffer.buf.cast::<u8>(), buffer.len as usize);
-        // Made before anything can fail, so that the buffer is released.
+        // Construct before anything can fail, so that dropping it releases the buffer.
         let memory = Self { address, count: 0, kind: kind.unwrap_or(ElementKind::F32), held: Held::Buffer(buffer) };
         let kind = kind.ok_or_else(|| unusable(&named))?;
         Ok(Self::with_count(memory, bytes / kind.bytes()))
@@ -223,8 +221,8 @@ impl Memory {
     }
 
     fn of_dlpack(object: &Bound<'_, PyAny>) -> PyResult<Self> {
-        // PyTorch gives out no memory of a tensor that a gradient may be wanted of: the numbers are
-        // what is wanted here.
+        // PyTorch does not export a tensor that requires a gradient, so export a detached view of
+        // it.
         let wants_gradient = object.getattr("requires_grad").is_ok_and(|flag| flag.is_truthy().unwrap_or(false));
         let detached = if wants_gradient { Some(object.call_method0("detach")?) } else { None };
         let plain = detached.as_ref().unwrap_or(object);
@@ -248,7 +246,8 @@ impl Memory {
             // SAFETY: DLPack's shape and strides have `ndim` numbers.
             false => unsafe { std::slice::from_raw_parts(pointer, dimensions) },
         };
-        let (shape, strides) = (list(tensor.shape), list(tensor.strides));
+        let shape = list(tensor.shape);
+        let strides = list(tensor.strides);
         if !is_contiguous(shape, strides) {
             return Err(PyValueError::new_err(
                 "the tensor must be contiguous; tensor.contiguous() makes a copy that is",
@@ -265,36 +264,36 @@ impl Memory {
         let kind =
             kind.ok_or_else(|| unusable(&object.getattr("dtype").map(|name| name.to_string()).unwrap_or_default()))?;
         let count = shape.iter().map(|length| *length as usize).product();
-        // SAFETY: DLPack says that the numbers begin there.
+        // SAFETY: DLPack defines that the numbers begin at this address.
         let address = unsafe { tensor.data.cast::<u8>().add(tensor.byte_offset as usize) };
         Ok(Self { address, count, kind, held: Held::Capsule { _capsule: capsule.clone().into_any().unbind() } })
     }
 
-    /// How many numbers there are.
+    /// How many numbers the array has.
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// The numbers, of the type that they are.
+    /// The numbers, as a slice of their type.
     ///
     /// # Safety
-    /// `T` is what `kind` says, and Python leaves the memory as it is while the slice is used.
+    /// `T` is the type of `kind`, and Python does not change the memory while the slice is used.
     pub unsafe fn numbers<T>(&self) -> &[T] {
         debug_assert_eq!(size_of::<T>(), self.kind.bytes());
         if self.count == 0 {
             return &[];
         }
-        // SAFETY: `count` numbers lie there, aligned as `of` has seen; the caller answers for the
-        // rest.
+        // SAFETY: `count` numbers lie there, and `of` checked the alignment; the caller guarantees
+        // the rest.
         unsafe { std::slice::from_raw_parts(self.address.cast::<T>(), self.count) }
     }
 
-    /// The numbers, to be written.
+    /// The numbers, as a slice to write.
     ///
     /// # Safety
-    /// As for [`Memory::numbers`]; the memory was asked for [`Use::Write`], and nobody else reads
+    /// As for [`Memory::numbers`]. The memory was made for [`Use::Write`], and no other code reads
     /// or writes it meanwhile.
-    #[expect(clippy::mut_from_ref, reason = "the memory is Python's, and the caller answers for it")]
+    #[expect(clippy::mut_from_ref, reason = "the memory is Python's, and the caller guarantees exclusive use")]
     pub unsafe fn numbers_mut<T>(&self) -> &mut [T] {
         if self.count == 0 {
             return &mut [];
@@ -304,7 +303,7 @@ impl Memory {
     }
 }
 
-/// `DLTensor`, with its device and its type written out.
+/// `DLTensor` of DLPack, with its device and type fields inlined.
 #[repr(C)]
 struct DlTensor {
     data: *mut c_void,
@@ -319,10 +318,11 @@ struct DlTensor {
     byte_offset: u64,
 }
 
+/// DLPack's device types of host memory, and of host memory that is pinned for a GPU.
 const HOST: i32 = 1;
 const PINNED: i32 = 3;
 
-/// Whether rows lie one after another; no strides at all say so, too.
+/// Whether the tensor is contiguous, row after row. No strides means that it is.
 fn is_contiguous(shape: &[i64], strides: &[i64]) -> bool {
     if strides.is_empty() || shape.contains(&0) {
         return true;
@@ -337,6 +337,7 @@ fn is_contiguous(shape: &[i64], strides: &[i64]) -> bool {
     true
 }
 
+/// The exception for an unsupported number type.
 fn unusable(kind: &str) -> PyErr {
     let text = format!(
         "numbers of type '{kind}' are neither rows of a table, which are float32, float64 or int64, nor keys, which are integers"
@@ -344,7 +345,7 @@ fn unusable(kind: &str) -> PyErr {
     PyTypeError::new_err(text)
 }
 
-/// Memory that a pull writes to. Python's object lives until this is gone.
+/// Memory that a pull writes to. Keeps the Python object alive.
 pub struct Target(pub Py<Memory>);
 
 impl PullBuffer for Target {
@@ -353,13 +354,13 @@ impl PullBuffer for Target {
         if memory.count == 0 {
             return &mut [];
         }
-        // SAFETY: the memory was asked for writing, is alive, and is this pull's to write until its
+        // SAFETY: the memory was made for writing, is alive, and only this pull writes it until its
         // ticket is done.
         unsafe { std::slice::from_raw_parts_mut(memory.address, memory.count * memory.kind.bytes()) }
     }
 }
 
-/// Memory that a push is sent from. Python's object lives until this is gone.
+/// Memory that a push is sent from without a copy. Keeps the Python object alive.
 pub struct Lent(pub Py<Memory>);
 
 impl Backing for Lent {
@@ -368,7 +369,7 @@ impl Backing for Lent {
         if memory.count == 0 {
             return &[];
         }
-        // SAFETY: the memory is alive, and the program leaves it as it is until its ticket is done.
+        // SAFETY: the memory is alive, and the program does not change it until its ticket is done.
         unsafe { std::slice::from_raw_parts(memory.address, memory.count * memory.kind.bytes()) }
     }
 }

@@ -1,4 +1,4 @@
-//! Servers, and the coordinator, as threads of this process.
+//! Servers, and optionally the coordinator, as threads of a Python process.
 
 use crate::error;
 use crate::session::{LOOK, check_process, connect_to};
@@ -9,15 +9,15 @@ use std::sync::{Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How many shards each table is cut into, for each server, where servers may be lost: as many as
-/// the command's default.
+/// How many shards of each table a server has in an elastic run: the default of `slackwater
+/// server`.
 const SHARDS_PER_SERVER: u32 = 8;
 
-/// How long servers that are told to end may take over it: what they say to others is said by then.
+/// How long servers may take to leave after they are told to.
 const GOODBYE: Duration = Duration::from_secs(5);
 
-/// Servers of a run of several processes that are threads of this one, and its coordinator if a
-/// size is given.
+/// Servers of a run of several processes, as threads of this process, and its coordinator if
+/// `coordinate` gives the run's size.
 #[pyclass(name = "Server", frozen, module = "slackwater")]
 pub struct PyServer {
     thread: Mutex<Option<Serving>>,
@@ -28,13 +28,14 @@ pub struct PyServer {
 type Serving = JoinHandle<Result<(), slackwater::Error>>;
 
 impl PyServer {
-    /// The thread, if it has ended and nobody has heard how.
+    /// Takes the thread if it has ended and its result was not taken before.
     fn ended(&self) -> Option<Serving> {
         let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
         if thread.as_ref().is_some_and(JoinHandle::is_finished) { thread.take() } else { None }
     }
 
-    fn is_heard_of(&self) -> bool {
+    /// Whether the thread was joined, so that its result is known.
+    fn was_joined(&self) -> bool {
         self.thread.lock().unwrap_or_else(PoisonError::into_inner).is_none()
     }
 }
@@ -70,29 +71,29 @@ impl PyServer {
         Ok(Self { thread: Mutex::new(Some(thread?)), leave, process: std::process::id() })
     }
 
-    /// Waits until every worker has left. Fails as serving did. Ctrl-C ends the wait at once: the
-    /// servers are told to leave, and do so while the program goes on, which may wait again. No
-    /// thread of theirs keeps a process from ending.
+    /// Waits until every worker has left. Raises what serving raised. Ctrl-C ends the wait at once
+    /// and tells the servers to leave. They leave while the program goes on; the program may wait
+    /// again. Server threads do not keep the process from ending.
     fn wait(&self, py: Python<'_>) -> PyResult<()> {
         check_process(self.process)?;
         loop {
             match self.ended().map(JoinHandle::join) {
                 Some(Ok(result)) => return result.map_err(|error| error::raise(py, error)),
                 Some(Err(panic)) => std::panic::resume_unwind(panic),
-                None if self.is_heard_of() => return Ok(()),
+                None if self.was_joined() => return Ok(()),
                 None => py.detach(|| std::thread::sleep(LOOK / 10)),
             }
             py.check_signals().inspect_err(|_| self.leave.ask())?;
         }
     }
 
-    /// Tells the servers to leave and gives them a few seconds, so that what they listen at is free
-    /// again. Says nothing of how serving went: for a run that is lost, or never began.
+    /// Tells the servers to leave and waits a few seconds, so that their addresses are free again.
+    /// Does not report how serving went: for a run that is lost or never began.
     fn end(&self, py: Python<'_>) -> PyResult<()> {
         check_process(self.process)?;
         self.leave.ask();
         let begin = Instant::now();
-        while self.ended().is_none() && !self.is_heard_of() && begin.elapsed() < GOODBYE {
+        while self.ended().is_none() && !self.was_joined() && begin.elapsed() < GOODBYE {
             py.detach(|| std::thread::sleep(LOOK / 10));
             py.check_signals()?;
         }

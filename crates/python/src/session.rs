@@ -1,4 +1,4 @@
-//! A worker's place in a run.
+//! Sessions for Python: a worker's membership in a run.
 
 use crate::error;
 use crate::feed::{PyFeed, follow_options};
@@ -11,33 +11,33 @@ use slackwater::{Connect, RunSize};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// A thread that waits for another of ours looks for signals this often.
+/// How often a thread that waits for another thread checks for Python signals.
 pub const LOOK: Duration = Duration::from_millis(50);
 
-/// A worker's place in a run: rank, clock, barrier, tables.
+/// A worker's membership in a run: rank, clock, barriers, tables.
 #[pyclass(name = "Session", frozen, module = "slackwater")]
 pub struct PySession {
     session: Mutex<Option<Arc<slackwater::Session>>>,
     rank: u32,
     workers: u32,
     servers: u32,
-    /// Which process it was made in: threads do not survive a fork.
+    /// The process that made the session: its threads do not survive a fork.
     process: u32,
 }
 
-/// Fails in a process that was forked after a session had begun.
+/// Fails in a process that was forked after the session had begun.
 pub fn check_process(process: u32) -> PyResult<()> {
     if process == std::process::id() {
         return Ok(());
     }
     Err(PyRuntimeError::new_err(
         "this process was forked after slackwater.init(), and has none of its threads; call init() in each process \
-         after it was started (multiprocessing: the 'spawn' way)",
+         after it has started (multiprocessing: use the 'spawn' start method)",
     ))
 }
 
-/// Runs `work` in a thread of its own, while this one looks for signals. `stop` is called if one
-/// raises something.
+/// Runs `work` in a new thread while this one checks for signals. If a signal handler raises, calls
+/// `stop` and raises that when `work` has ended.
 fn interruptible<R: Send + 'static>(
     py: Python<'_>,
     work: impl FnOnce() -> R + Send + 'static,
@@ -59,7 +59,7 @@ fn interruptible<R: Send + 'static>(
     }
 }
 
-/// How to reach a run, by what Python gave.
+/// Converts Python's arguments to [`Connect`].
 pub fn connect_to(
     coordinator: &str,
     place: Option<u32>,
@@ -84,6 +84,7 @@ impl PySession {
         Self { session: Mutex::new(Some(Arc::new(session))), rank, workers, servers, process }
     }
 
+    /// The session. Fails if it was closed, or after a fork.
     fn open(&self) -> PyResult<Arc<slackwater::Session>> {
         check_process(self.process)?;
         let session = self.session.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -91,13 +92,14 @@ impl PySession {
             .ok_or_else(|| error::RunError::new_err("the session is closed; call slackwater.init() to begin another"))
     }
 
+    /// Takes the session, unless another thread uses it.
     fn take(&self) -> Option<slackwater::Session> {
         let session = self.session.lock().unwrap_or_else(PoisonError::into_inner).take();
         session.and_then(Arc::into_inner)
     }
 
-    /// Why the run has failed, if it has. The machine that knows may be held by a thread that waits
-    /// for the interpreter.
+    /// Why the run has failed, if it has. Releases the interpreter, because a thread that waits for
+    /// it may hold the worker's lock.
     fn failure(&self, py: Python<'_>) -> Option<RunFailure> {
         let session = self.open().ok()?;
         py.detach(move || session.failure())
@@ -115,15 +117,14 @@ impl PySession {
 
 #[pymethods]
 impl PySession {
-    /// A whole run in this process: a session for each worker.
+    /// Starts a whole run in this process. Returns a session for each worker.
     #[staticmethod]
     fn embedded(py: Python<'_>, servers: u32, workers: u32) -> PyResult<Vec<Self>> {
         let begun = py.detach(|| slackwater::Session::embedded(RunSize { servers, workers }));
         Ok(begun.map_err(|error| error::raise(py, error))?.into_iter().map(Self::new).collect())
     }
 
-    /// Joins the run of the coordinator at `coordinator`, as worker `place` if that is
-    /// given.
+    /// Joins the run whose coordinator is at `coordinator`, as worker `place` if that is given.
     #[staticmethod]
     #[pyo3(signature = (coordinator, place, join_limit, failure_timeout, shared_memory))]
     fn connect(
@@ -155,20 +156,20 @@ impl PySession {
         self.servers
     }
 
-    /// Whether the session is there to be closed: nobody has, and this is the process that began
+    /// Whether the session still has to be closed: no call has closed it, and this process began
     /// it.
     #[getter]
     fn is_held(&self) -> bool {
         self.process == std::process::id() && self.session.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
-    /// Whether the session can be used: it is held, and the run is not lost.
+    /// Whether the session can be used: it is not closed, and the run is not lost.
     #[getter]
     fn is_open(&self, py: Python<'_>) -> bool {
         self.is_held() && self.failure(py).is_none()
     }
 
-    /// Whether the run has failed, and a call has said so.
+    /// Whether the run has failed and a call has raised that.
     #[getter]
     fn failure_was_reported(&self, py: Python<'_>) -> bool {
         self.failure(py).is_some_and(|failure| failure.was_reported)
@@ -180,7 +181,7 @@ impl PySession {
         Ok(self.open()?.joined_late())
     }
 
-    /// Whether workers may come while the run lasts.
+    /// Whether this is an elastic run, which workers may join while it lasts.
     #[getter]
     fn others_may_come(&self) -> PyResult<bool> {
         Ok(self.open()?.is_elastic())
@@ -208,13 +209,13 @@ impl PySession {
         self.call(py, slackwater::Session::barrier)
     }
 
-    /// Stands at the next barrier and goes on at once. Returns its number.
+    /// Arrives at the next barrier and returns its number at once.
     fn stand_at_barrier(&self, py: Python<'_>) -> PyResult<u64> {
         let session = self.open()?;
         Ok(py.detach(|| session.stand_at_barrier()))
     }
 
-    /// Whether everybody stands at that barrier.
+    /// Whether every live worker has arrived at that barrier.
     fn is_past_barrier(&self, py: Python<'_>, number: u64) -> PyResult<bool> {
         let session = self.open()?;
         Ok(py.detach(|| session.is_past_barrier(number)))
@@ -225,7 +226,7 @@ impl PySession {
         PyTable::open(py, &session, spec, self.process)
     }
 
-    /// Follows what changes in a table.
+    /// Opens the change feed of a table.
     fn follow(&self, py: Python<'_>, table: &Bound<'_, PyTable>, rows: bool, clock: Option<u64>) -> PyResult<PyFeed> {
         check_process(self.process)?;
         let session = self.open()?;
@@ -233,13 +234,13 @@ impl PySession {
         py.detach(|| followed.follow(&session, follow_options(rows, clock))).map_err(|error| error::raise(py, error))
     }
 
-    /// Leases a data set by name, together with all workers that name it.
+    /// Leases a data set by name, together with all workers that use the same name.
     fn leases(&self, py: Python<'_>, terms: PyLeaseTerms) -> PyResult<PyDataLeases> {
         let session = self.open()?;
         PyDataLeases::open(py, &session, terms, self.process)
     }
 
-    /// Leaves in good order. Harmless when it was left before.
+    /// Leaves in good order. Does nothing if the session is closed.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         if self.process != std::process::id() {
             return Ok(());
@@ -248,9 +249,9 @@ impl PySession {
         py.detach(|| session.close()).map_err(|error| error::raise(py, error))
     }
 
-    /// Leaves as one that cannot go on: the others are told, and why.
+    /// Leaves because this worker cannot go on: the other nodes are told the reason.
     fn abandon(&self, py: Python<'_>, reason: &str) {
-        // A forked process takes nothing: what it let go of would wait for threads that it does not
+        // A forked process must not drop the session: that would wait for threads that it does not
         // have.
         if self.process != std::process::id() {
             return;
@@ -265,7 +266,7 @@ impl Drop for PySession {
     fn drop(&mut self) {
         let session = self.session.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if self.process != std::process::id() {
-            // Its threads are the parent's: there is nobody to say goodbye with.
+            // The session's threads run in the parent process, so this one cannot leave the run.
             std::mem::forget(session);
         } else if session.is_some() {
             Python::attach(|py| py.detach(|| drop(session)));
@@ -273,8 +274,12 @@ impl Drop for PySession {
     }
 }
 
-/// A time that Python gave.
+/// Converts seconds from Python.
 pub fn seconds(number: f64) -> PyResult<Duration> {
-    let problem = |_| pyo3::exceptions::PyValueError::new_err(format!("{number} s is no time to wait"));
+    let problem = |_| {
+        pyo3::exceptions::PyValueError::new_err(format!(
+            "cannot wait {number} s; give a finite number of seconds, not negative"
+        ))
+    };
     Duration::try_from_secs_f64(number).map_err(problem)
 }

@@ -1,4 +1,4 @@
-//! Tables: one call for each push and pull, from and to memory that Python keeps.
+//! Tables for Python: pushes from Python's arrays, and pulls into them.
 
 use crate::error::{self, TableError};
 use crate::feed::PyFeed;
@@ -20,7 +20,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// What Python says of a table.
+/// The settings of a table, as `slackwater/_table.py` passes them.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub struct PyTableSpec {
@@ -84,7 +84,7 @@ impl PyTableSpec {
     }
 }
 
-/// The updater of that name, with what is usual where nothing is said.
+/// The updater of that name, with default settings for those not given.
 fn updater(name: &str, mut given: HashMap<String, f64>) -> PyResult<UpdaterSpec> {
     let mut setting = |name: &str, usual: f64| given.remove(name).unwrap_or(usual);
     let made = match name {
@@ -119,14 +119,14 @@ fn updater(name: &str, mut given: HashMap<String, f64>) -> PyResult<UpdaterSpec>
     }
 }
 
-/// A table of whatever numbers.
+/// A table of any number type.
 enum Numbers {
     F32(slackwater::Table<f32>),
     F64(slackwater::Table<f64>),
     I64(slackwater::Table<i64>),
 }
 
-/// Does the same for each type of number.
+/// Runs the same code for each number type.
 macro_rules! with_table {
     ($numbers:expr, $table:ident => $work:expr) => {
         match $numbers {
@@ -145,13 +145,14 @@ pub struct PyTable {
 }
 
 impl PyTable {
-    /// Follows what changes in the table.
+    /// Opens the table's change feed.
     pub fn follow(&self, session: &Session, options: FollowOptions) -> Result<PyFeed, Error> {
         with_table!(&self.numbers, table => {
             Ok(PyFeed::new(session.follow_opts(table, options)?, table.spec(), self.process))
         })
     }
 
+    /// Makes the table, or finds it.
     pub fn open(py: Python<'_>, session: &Session, spec: PyTableSpec, process: u32) -> PyResult<Self> {
         let spec = spec.build()?;
         let made = py.detach(|| match spec.number {
@@ -170,22 +171,25 @@ impl PyTable {
         &self.spec().name
     }
 
-    /// The memory of an array for the rows of `keys`; fails if it is of another type or size.
+    /// The memory of an array for the rows of `keys`. Fails if its type or size does not fit.
     fn memory(&self, array: &Bound<'_, PyAny>, keys: &PyKeys, what_for: Use) -> PyResult<Memory> {
         self.memory_of_rows(array, keys, self.spec().width as usize, what_for)
     }
 
-    /// The same, for rows of so many numbers.
+    /// As `memory`, for rows of `width` numbers.
     fn memory_of_rows(&self, array: &Bound<'_, PyAny>, keys: &PyKeys, width: usize, what_for: Use) -> PyResult<Memory> {
         let memory = Memory::of(array, what_for)?;
-        let (name, number) = (&self.spec().name, self.spec().number);
+        let name = &self.spec().name;
+        let number = self.spec().number;
         if !memory.kind.holds(number) {
-            let (wanted, found) = (numpy_name(number), memory.kind.name());
+            let wanted = numpy_name(number);
+            let found = memory.kind.name();
             let text = format!("table '{name}' holds {wanted}, and the array {found}; convert one of them");
             return Err(PyTypeError::new_err(text));
         }
         if memory.count() != keys.given.saturating_mul(width) {
-            let (rows, found) = (keys.given, memory.count());
+            let rows = keys.given;
+            let found = memory.count();
             let text = format!(
                 "{rows} rows of {width} of table '{name}' are {} numbers, and the array has {found}",
                 rows * width
@@ -195,11 +199,13 @@ impl PyTable {
         Ok(memory)
     }
 
-    /// How many numbers a row is kept in. Python registers no updaters of its own, so it is known.
+    /// How many numbers a row's state has. Known for every updater, because Python cannot register
+    /// custom ones.
     fn row_state_width(&self) -> usize {
         with_table!(&self.numbers, table => table.row_state_width()).unwrap_or(self.spec().width as usize)
     }
 
+    /// The key list of an argument; all rows of a dense table if it is None.
     fn rows<'k>(&self, keys: Option<&'k Bound<'_, PyAny>>) -> PyResult<Chosen<'k>> {
         match keys {
             None => PyKeys::whole(self.spec()).map(Chosen::Own),
@@ -211,7 +217,7 @@ impl PyTable {
     }
 }
 
-/// Keys made for this call, or before.
+/// A key list made for this call, or by `Table.keys` before.
 enum Chosen<'k> {
     Own(PyKeys),
     Made(&'k PyKeys),
@@ -227,13 +233,13 @@ impl std::ops::Deref for Chosen<'_> {
     }
 }
 
-/// The caller's rows in the table's order: where they are, if they are in it, and otherwise
-/// gathered, with those of one key added up.
+/// The caller's rows in the table's order: borrowed if they are in that order already, otherwise
+/// copied, with rows of the same key added up.
 ///
 /// # Safety
-/// `T` is what the memory holds, and nobody changes it while this is used.
+/// `T` is the type of the memory's numbers, and no code changes them while the result is used.
 unsafe fn in_order<'m, T: TargetNumber>(memory: &'m Memory, keys: &PyKeys, width: usize) -> Cow<'m, [T]> {
-    // SAFETY: as the caller says.
+    // SAFETY: the caller guarantees it.
     let given = unsafe { memory.numbers::<T>() };
     let Some(places) = &keys.places else { return Cow::Borrowed(given) };
     let mut rows = vec![T::ZERO; keys.list.len() * width];
@@ -259,15 +265,15 @@ fn ordered_values<'m, T: TargetNumber>(
     memory: &'m Memory,
     keys: &PyKeys,
 ) -> PushValues<'m, T> {
-    // SAFETY: `Table::memory` has seen that the memory holds the table's numbers; the call uses it
-    // while it runs, and copies what it needs for longer.
+    // SAFETY: `PyTable::memory` checked that the memory holds the table's number type; the call
+    // reads it while it runs, and copies what it needs for longer.
     match unsafe { in_order::<T>(memory, keys, table.spec().width as usize) } {
         Cow::Borrowed(values) => PushValues::Borrowed(values),
         Cow::Owned(values) => values.into(),
     }
 }
 
-/// Rows as they are kept, each key once, put where they belong.
+/// Sets row states, each key once, in the table's order.
 fn set_rows<T: TargetNumber>(
     table: &slackwater::Table<T>,
     memory: &Memory,
@@ -284,6 +290,7 @@ fn set_rows<T: TargetNumber>(
     table.set(&keys.list, rows)
 }
 
+/// Begins a pull into `out`: in place, or through a copy if the keys are in another order.
 fn pull<T: TargetNumber>(table: &slackwater::Table<T>, keys: &PyKeys, out: Target) -> Result<Box<dyn Pulling>, Error> {
     match &keys.places {
         None => {
@@ -291,8 +298,9 @@ fn pull<T: TargetNumber>(table: &slackwater::Table<T>, keys: &PyKeys, out: Targe
             Ok(Box::new(Direct(table.pull_opts(&keys.list, PullOptions { into, ..PullOptions::default() })?)))
         }
         Some(places) => {
-            let (ticket, places, width) = (table.pull(&keys.list)?, places.clone(), table.spec().width as usize);
-            Ok(Box::new(Scattered { ticket, places, width, target: out }))
+            let ticket = table.pull(&keys.list)?;
+            let width = table.spec().width as usize;
+            Ok(Box::new(Scattered { ticket, places: places.clone(), width, target: out }))
         }
     }
 }
@@ -322,7 +330,7 @@ fn push_pull<T: TargetNumber>(
 
 #[pymethods]
 impl PyTable {
-    /// The keys, made ready to be used again and again.
+    /// Makes a key list to be used for many pushes and pulls.
     fn keys(&self, keys: &Bound<'_, PyAny>) -> PyResult<PyKeys> {
         PyKeys::of(keys, self.spec())
     }
@@ -353,8 +361,7 @@ impl PyTable {
         Ok(PyTicket::push(ticket.map_err(|error| error::raise(py, error))?, self.name(), self.process))
     }
 
-    /// As `push`, without a copy of its own: the memory must be left as it is until the ticket is
-    /// done.
+    /// As `push`, without a copy: the program must not change the memory until the ticket is done.
     fn push_lent(
         &self,
         py: Python<'_>,
@@ -365,7 +372,7 @@ impl PyTable {
         check_process(self.process)?;
         let keys = self.rows(keys)?;
         if keys.places.is_some() {
-            return Err(TableError::new_err("what is lent must be in the table's order"));
+            return Err(TableError::new_err("push_lent takes keys in the table's order, each once"));
         }
         let payload = Payload::new(Lent(Py::new(py, self.memory(values, &keys, Use::Read)?)?));
         let options = PushOptions { examples, ..PushOptions::default() };
@@ -402,8 +409,9 @@ impl PyTable {
         Ok(PyTicket::pull(pulling, out.clone().unbind(), self.name(), self.process))
     }
 
-    /// Every row that the servers have, whatever copies are here: the keys and the values, as bytes
-    /// of uint64 and of the table's numbers, and the clock before which everything is in them.
+    /// Reads every row from the servers, bypassing the cache. Returns the keys as bytes of uint64,
+    /// the values as bytes of the table's number type, and a clock: every update of earlier clocks
+    /// is in.
     fn pull_all(&self, py: Python<'_>) -> PyResult<(Vec<u8>, Vec<u8>, u64)> {
         check_process(self.process)?;
         fn all<T: TargetNumber>(table: &slackwater::Table<T>) -> Result<(Vec<u8>, Vec<u8>, u64), Error> {
@@ -415,8 +423,8 @@ impl PyTable {
         all.map_err(|error| error::raise(py, error))
     }
 
-    /// The shortest of so many pushes of all rows by the Rust library, in seconds, for
-    /// `slackwater.bench` to compare with.
+    /// The shortest of `times` pushes of all rows by the Rust library, in seconds: the baseline of
+    /// `slackwater.bench`.
     fn time_push(&self, py: Python<'_>, values: &Bound<'_, PyAny>, times: u32) -> PyResult<f64> {
         check_process(self.process)?;
         let keys = self.rows(None)?;
@@ -432,13 +440,13 @@ impl PyTable {
         best.map(|best| best.as_secs_f64()).map_err(|error| error::raise(py, error))
     }
 
-    /// As `time_push`, of pulls into memory that is used again.
+    /// As `time_push`, for pulls into reused memory.
     fn time_pull(&self, py: Python<'_>, times: u32) -> PyResult<f64> {
         check_process(self.process)?;
         let keys = self.rows(None)?;
         fn time<T: TargetNumber>(table: &slackwater::Table<T>, keys: &PyKeys, times: u32) -> Result<Duration, Error> {
             let mut target = vec![T::ZERO; keys.list.len() * table.spec().width as usize];
-            // Memory that nobody has touched would be made in the time that is taken.
+            // Touch the memory first, so that page faults are not in the measured time.
             target.iter_mut().for_each(|number| *number = std::hint::black_box(T::ZERO));
             let mut best = Duration::MAX;
             for _ in 0..times {
@@ -453,8 +461,9 @@ impl PyTable {
         best.map(|best| best.as_secs_f64()).map_err(|error| error::raise(py, error))
     }
 
-    /// Every row as it is kept, its weights followed by its updater's state: the keys and the rows,
-    /// as bytes of uint64 and of the table's numbers, and how many numbers a row is kept in.
+    /// Reads the state of every row: its weights followed by its updater's state. Returns the keys
+    /// as bytes of uint64, the states as bytes of the table's number type, and how many numbers a
+    /// state has.
     fn pull_all_row_state(&self, py: Python<'_>) -> PyResult<(Vec<u8>, Vec<u8>, usize)> {
         check_process(self.process)?;
         fn all<T: TargetNumber>(table: &slackwater::Table<T>) -> Result<(Vec<u8>, Vec<u8>), Error> {
@@ -467,7 +476,7 @@ impl PyTable {
         Ok((keys, rows, self.row_state_width()))
     }
 
-    /// Puts rows as they are kept in place of those that are there.
+    /// Sets row states in place of the existing rows.
     fn set_rows(
         &self,
         py: Python<'_>,
@@ -475,9 +484,10 @@ impl PyTable {
         keys: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<PyTicket> {
         check_process(self.process)?;
-        let (keys, width) = (self.rows(keys)?, self.row_state_width());
+        let keys = self.rows(keys)?;
+        let width = self.row_state_width();
         if keys.given > keys.list.len() {
-            let text = format!("a key of table '{}' comes more than once; a row is set to one thing", self.name());
+            let text = format!("a key of table '{}' comes more than once; give each row once", self.name());
             return Err(PyValueError::new_err(text));
         }
         let memory = self.memory_of_rows(values, &keys, width, Use::Read)?;
@@ -493,7 +503,7 @@ impl PyTable {
         Ok(PyTicket::push(ticket.map_err(|error| error::raise(py, error))?, self.name(), self.process))
     }
 
-    /// Another learning rate, from this worker's next clock on.
+    /// Changes the learning rate, for updates from this worker's clock on.
     fn set_rate(&self, py: Python<'_>, rate: f64) -> PyResult<()> {
         check_process(self.process)?;
         let set = py.detach(|| with_table!(&self.numbers, table => table.set_rate(rate).map(drop)));

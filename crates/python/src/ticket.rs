@@ -1,4 +1,4 @@
-//! Pushes and pulls under way.
+//! Tickets for Python: pushes and pulls under way.
 
 use crate::error;
 use crate::memory::{Memory, Target};
@@ -8,11 +8,11 @@ use slackwater::Rows;
 use slackwater::table::{FailedClock, FromOutcome};
 use std::sync::{Mutex, PoisonError};
 
-/// The clock, the worker, the row and why.
+/// A failed clock: the clock, the rank of the worker, the row, and the reason.
 type Failure = (u64, u32, Option<u64>, String);
 
-/// A push or pull under way: `push_async`, `pull_async` and `push_pull_async` of a table return it
-/// at once.
+/// A push or pull under way. `push_async`, `pull_async`, `push_pull_async` and `delete_async` of a
+/// table return one at once.
 ///
 /// >>> import numpy, slackwater
 /// >>> run = slackwater.init()
@@ -26,40 +26,41 @@ type Failure = (u64, u32, Option<u64>, String);
 #[pyclass(name = "Ticket", frozen, module = "slackwater")]
 pub struct PyTicket {
     state: Mutex<State>,
-    /// What a pull fills, as the program knows it.
+    /// The Python object that a pull fills.
     out: Option<Py<PyAny>>,
     table: String,
     process: u32,
 }
 
+/// How far the operation is.
 enum State {
     Push(slackwater::Ticket<()>),
     Pull(Box<dyn Pulling>),
     Done(Option<ReadInfo>),
-    /// Another thread waits for it, or a wait of it failed.
+    /// Another thread waits for it, or a wait has failed.
     Gone,
 }
 
-/// What a read said of itself.
+/// What a read reports beside its rows.
 #[derive(Clone)]
 pub struct ReadInfo {
     clock: u64,
     staleness: u64,
-    failed: Vec<(u64, u32, Option<u64>, String)>,
+    failed: Vec<Failure>,
 }
 
-/// A pull of whatever numbers.
+/// A pull of any number type.
 pub trait Pulling: Send {
     fn is_done(&self) -> bool;
     fn wait(self: Box<Self>, table: &str) -> Result<ReadInfo, slackwater::Error>;
 }
 
-/// A pull whose rows go where they are wanted.
+/// A pull that writes rows in place.
 pub struct Direct<T>(pub slackwater::Ticket<Rows<T>>)
 where
     Rows<T>: FromOutcome;
 
-/// A pull whose rows come in the table's order, and go to the places that the caller's keys have.
+/// A pull whose rows come in the table's order, and are copied to the places of the caller's keys.
 pub struct Scattered<T>
 where
     Rows<T>: FromOutcome,
@@ -102,8 +103,8 @@ impl<T: slackwater::table::TargetNumber> Pulling for Scattered<T> {
         let Self { ticket, places, width, target } = *self;
         let rows = ticket.wait()?;
         let memory: &Memory = target.0.get();
-        // SAFETY: the table has seen that the memory holds its numbers, which are `T`; it is this
-        // pull's to write.
+        // SAFETY: the table checked that the memory holds numbers of type `T`; only this pull
+        // writes it.
         let out = unsafe { memory.numbers_mut::<T>() };
         for (row, place) in out.chunks_exact_mut(width).zip(&places) {
             row.copy_from_slice(&rows.values()[*place as usize * width..][..width]);
@@ -128,7 +129,9 @@ impl PyTicket {
     fn read<R>(&self, what: impl FnOnce(&ReadInfo) -> R) -> PyResult<R> {
         match &*self.state() {
             State::Done(Some(read)) => Ok(what(read)),
-            State::Done(None) => Err(error::TableError::new_err("a push reads nothing")),
+            State::Done(None) => {
+                Err(error::TableError::new_err("a push has no clock, staleness or failed clocks; only a pull has"))
+            }
             _ => Err(error::TableError::new_err("the ticket is not done; wait() for it first")),
         }
     }
@@ -136,7 +139,7 @@ impl PyTicket {
 
 #[pymethods]
 impl PyTicket {
-    /// Whether a wait would return at once.
+    /// Whether the operation is done or has failed, so that `wait` would return at once.
     fn done(&self, py: Python<'_>) -> PyResult<bool> {
         check_process(self.process)?;
         Ok(py.detach(|| match &*self.state() {
@@ -146,7 +149,8 @@ impl PyTicket {
         }))
     }
 
-    /// Waits until it is done, and returns what a pull filled. Raises what went wrong. Waiting
+    /// Waits until the operation is done. Returns the array that a pull filled, or None for a push.
+    /// Raises `RefusedError` if a server refused it, and `RunError` if the run is lost. Waiting
     /// again returns the same at once.
     fn wait(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         check_process(self.process)?;
@@ -156,7 +160,7 @@ impl PyTicket {
             State::Pull(pulling) => py.detach(|| pulling.wait(&self.table)).map(Some),
             State::Done(read) => Ok(read),
             State::Gone => {
-                let text = "the ticket failed before, or another thread waits for it";
+                let text = "an earlier wait for this ticket failed, or another thread waits for it";
                 return Err(error::TableError::new_err(text));
             }
         };
@@ -164,20 +168,20 @@ impl PyTicket {
         Ok(self.out.as_ref().map(|out| out.clone_ref(py)))
     }
 
-    /// Every update of clocks below this one is in what was read.
+    /// The rows reflect every update of clocks below this one.
     #[getter]
     fn clock(&self) -> PyResult<u64> {
         self.read(|read| read.clock)
     }
 
-    /// How many clocks the reader was ahead of what it read.
+    /// How many clocks the reader was ahead of the frontier that the rows reflect.
     #[getter]
     fn staleness(&self) -> PyResult<u64> {
         self.read(|read| read.staleness)
     }
 
-    /// Clocks that failed for all workers alike: clock, rank, row (if one was not finite) and what
-    /// was wrong.
+    /// Clocks that failed for all workers alike, as tuples: clock, rank, row (if a number was not
+    /// finite) and the reason.
     #[getter]
     fn failed_clocks(&self) -> PyResult<Vec<Failure>> {
         self.read(|read| read.failed.clone())
@@ -190,7 +194,7 @@ impl Drop for PyTicket {
         if self.process != std::process::id() {
             std::mem::forget(state);
         } else if matches!(state, State::Push(_) | State::Pull(_)) {
-            // Letting go of it asks the machine, which another thread may have that waits for the
+            // Dropping it locks the worker, which may be locked by a thread that waits for the
             // interpreter.
             Python::attach(|py| py.detach(|| drop(state)));
         }
