@@ -1,4 +1,5 @@
-"""PEP 517 build backend: maturin's, with the command ``slackwater`` added to the wheel. pip installs the command with its other scripts."""
+"""PEP 517 build backend: maturin's, with the command ``slackwater`` added to the wheel as a
+script."""
 
 import os
 import shutil

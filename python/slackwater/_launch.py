@@ -103,7 +103,7 @@ def launch(
     if _run.is_initialized():
         raise _slackwater.RunError("this process is in a run already; call slackwater.shutdown() before launch()")
     if workers < 1 or servers < 1:
-        raise ValueError(f"a run needs a server and a worker at least, not {servers} servers and {workers} workers")
+        raise ValueError(f"a run needs at least one server and one worker, not {servers} servers and {workers} workers")
     work: Any = (fn, arguments)
     try:
         # A function that a fresh process can import by name can be pickled.

@@ -19,11 +19,10 @@ class Table:
     * ``rows``: ``rows=n`` makes a dense table of the keys 0 to n − 1. None makes a sparse table:
       any key can have a row, which is made when it is first written.
     * ``width``: how many numbers a row has.
-
     * ``dtype``: "float32" (or numpy.float32, torch.float32), "float64" or "int64".
     * ``updater``: what a push does to a row: "sum", "assign", "sgd", "momentum", "adagrad", "adam",
-      "ftrl" or "proximal". The updater's settings are further arguments, as in ``updater="adam",
-      rate=0.01, beta1=0.8``.
+      "ftrl" or "proximal". The updater's settings are further arguments, as in
+      ``updater="adam", rate=0.01, beta1=0.8``.
     * ``slack``: how many clocks a worker that reads may be ahead of the slowest worker (see
       :func:`slackwater.clock`). With None reads never wait.
     * ``combine``: when pushes are applied. "each": every push by itself. "sum" or "mean": the sum

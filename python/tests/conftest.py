@@ -1,4 +1,4 @@
-"""What tests share: a run of their own, ended whatever they do, and a limit that tells done from hung."""
+"""Fixtures of all tests: a time limit, and a run in this process that always ends."""
 
 import faulthandler
 import os
@@ -8,23 +8,24 @@ import pytest
 
 import slackwater
 
-# No test takes a tenth of this.
+# A test that takes longer hangs. None takes a tenth of it.
 HUNG_SECONDS = 240
-# How long a test that hangs gets to end its processes.
+# How long a test that hangs may take to end its processes.
 GRACE_SECONDS = 30
 
-# A shell has its background jobs ignore Ctrl-C, and so would the tests of it.
+# Background jobs of a shell ignore SIGINT. The tests of Ctrl-C need the default handler.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def hung(*_):
+    """Handles SIGALRM: shows all threads' stacks and fails the test."""
     faulthandler.dump_traceback()
     raise TimeoutError(f"the test hung for {HUNG_SECONDS} s")
 
 
 @pytest.fixture(autouse=True)
 def ends():
-    """A test that hangs says where, and ends with all that it started."""
+    """Ends a test that hangs, shows where it hung, and shuts down its run."""
     signal.signal(signal.SIGALRM, hung)
     signal.alarm(HUNG_SECONDS)
     faulthandler.dump_traceback_later(HUNG_SECONDS + GRACE_SECONDS, exit=True)
@@ -38,6 +39,6 @@ def ends():
 
 @pytest.fixture
 def run():
-    """A whole run in this process."""
+    """A whole run in this process, ended with the test."""
     with slackwater.init() as run:
         yield run

@@ -1,4 +1,5 @@
-"""The same training by DistributedDataParallel over Gloo and by DistributedOptimizer, case by case, in every worker of a run."""
+"""Compares DistributedOptimizer with DistributedDataParallel over Gloo: the same training by both,
+case by case, in every worker of a run. `test_torch.py` launches it."""
 
 import contextlib
 import copy
@@ -16,7 +17,8 @@ STEPS = 20
 
 
 class Net(torch.nn.Module):
-    """Layers of several sizes, a buffer, and parameters that some cases do not use, freeze or tie."""
+    """A model with layers of several sizes, a buffer, and parameters that some cases leave unused,
+    freeze or tie."""
 
     def __init__(self):
         super().__init__()
@@ -38,13 +40,15 @@ class Net(torch.nn.Module):
 
 
 def data(rank, step, accumulated=0):
+    """A random batch, which depends on the arguments only."""
     generator = torch.Generator().manual_seed(1000 * step + 10 * rank + accumulated)
     return torch.randn(8, 12, generator=generator), torch.randint(0, 3, (8,), generator=generator)
 
 
 def train(case, rank, size, distributed):
-    """Weights and buffers after the last step, with DistributedDataParallel or without."""
-    # Ranks begin apart: rank 0's weights must win.
+    """Trains a model, with DistributedDataParallel or with DistributedOptimizer. Returns its
+    weights and buffers after the last step."""
+    # Ranks begin with different weights: all must take rank 0's.
     torch.manual_seed(rank)
     model = Net()
     if case in ("unused", "unused by some"):
@@ -57,7 +61,8 @@ def train(case, rank, size, distributed):
         model.third.weight = model.first.weight
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     kind = torch.optim.Adam if case == "adam" else torch.optim.SGD
-    # Adam would make much of gradients that are zero but for rounding, such as those of a bias before a norm.
+    # A large epsilon: Adam would amplify rounding errors in gradients near zero, such as those of a
+    # bias before a norm.
     optimizer = kind(trained, lr=0.05, **({"eps": 1e-3} if case == "adam" else {"momentum": 0.9}))
     if distributed:
         wrapped = DistributedDataParallel(model, find_unused_parameters=case.startswith("unused"))
@@ -93,7 +98,7 @@ def train(case, rank, size, distributed):
 
 
 def compare(case):
-    """How far the two are apart, at most, over the size of what is compared."""
+    """The largest relative difference between the two results of a case."""
     rank, size = slackwater.rank(), slackwater.size()
     theirs = train(case, rank, size, True)
     ours = train(case, rank, size, False)
@@ -101,17 +106,19 @@ def compare(case):
     buffers = {name for name, _ in Net().named_buffers()}
     for name, expected in theirs.items():
         if name in buffers and rank != 0:
-            # DistributedDataParallel brings rank 0's at the beginning of the next forward; ours are there after the step.
+            # DistributedDataParallel takes rank 0's buffers before the next forward;
+            # DistributedOptimizer does so after the step.
             continue
         difference = (ours[name].double() - expected.double()).abs().max()
         relative = float(difference / expected.double().abs().max().clamp(min=1e-3))
-        # Of a number that is none every comparison says no.
+        # Written so that NaN counts as a difference: every comparison with NaN is false.
         apart = relative if not relative <= apart else apart
     return apart
 
 
 def compare_all(cases, store):
-    """How far the two are apart in each case: with parameters put together, and with each of its own."""
+    """The difference in each case: with parameters in common buckets, and with a bucket for
+    each."""
     torch.set_num_threads(1)
     torch.distributed.init_process_group(
         "gloo", init_method=f"file://{store}", rank=slackwater.rank(), world_size=slackwater.size()

@@ -1,4 +1,5 @@
-"""What the package says of itself: examples run, and the stub has what the compiled half has."""
+"""The package's documentation: examples run, public items have docstrings, and the stub matches the
+compiled half."""
 
 import ast
 import doctest
@@ -46,11 +47,11 @@ def test_examples_of_compiled_types_run(kind):
 
 
 @pytest.mark.parametrize("item", HAVE_EXAMPLES, ids=lambda item: item.__qualname__)
-def test_what_is_used_most_has_an_example(item):
+def test_main_items_have_an_example(item):
     assert ">>> " in item.__doc__
 
 
-def test_everything_public_says_what_it_is():
+def test_public_items_have_docstrings():
     for name in slackwater.__all__:
         item = getattr(slackwater, name)
         assert name == "__version__" or item.__doc__, name
@@ -59,7 +60,7 @@ def test_everything_public_says_what_it_is():
             assert [member for member in members if not getattr(item, member).__doc__] == [], name
 
 
-def test_launch_shows_all_its_settings():
+def test_launch_documents_all_its_settings():
     from slackwater import _launch
 
     assert inspect.signature(slackwater.launch) == inspect.signature(_launch.launch)
@@ -68,12 +69,12 @@ def test_launch_shows_all_its_settings():
 
 
 def plain(names):
-    """Without those that Python calls by itself, which are there or not as it pleases."""
+    """The names without private and special ones, which differ between Python versions."""
     return {name for name in names if not name.startswith("_")}
 
 
 def stated():
-    """What the stub says that there is: names, and for each class those of its members."""
+    """Yields the names in the stub, with the names of the members for each class."""
     stub = pathlib.Path(_table.__file__).with_name("_slackwater.pyi")
     for item in ast.parse(stub.read_text()).body:
         if isinstance(item, ast.ClassDef):
@@ -84,7 +85,7 @@ def stated():
             yield item.target.id, None
 
 
-def test_the_stub_has_what_the_compiled_half_has():
+def test_stub_matches_the_compiled_half():
     stub = dict(stated())
     assert set(stub) == {name for name in vars(_slackwater) if not name.startswith("__")} | {"__version__"}
     for name, members in stub.items():

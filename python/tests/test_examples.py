@@ -1,4 +1,4 @@
-"""The examples, started as they say, on real data: as well as they should do in the end, and when a worker is lost."""
+"""The examples reach their documented quality on real data, also when a worker is killed."""
 
 import os
 import re
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = Path(os.environ.get("SLACKWATER_DATA", ROOT.parent / "shared" / "data"))
-# Ten times what they take.
+# Ten times what an example takes.
 HUNG_SECONDS = 1500
 
 
@@ -32,7 +32,7 @@ def command(example, folder, *more, run=("--workers", "2", "--servers", "1")):
 
 
 def said(example, folder, words, *more):
-    """The number that an example says in the end, after ``words``."""
+    """Runs an example. Returns the number in its output that the pattern ``words`` captures."""
     done = subprocess.run(command(example, folder, *more), capture_output=True, text=True, timeout=HUNG_SECONDS)
     assert done.returncode == 0, done.stdout + done.stderr
     found = float(re.search(words, done.stdout).group(1))
@@ -41,18 +41,18 @@ def said(example, folder, words, *more):
 
 
 @pytest.mark.parametrize("slack", ["0", "3"])
-def test_images_are_named(slack):
+def test_fashion_mnist_reaches_90_percent(slack):
     assert said("fashion_mnist", "fashion-mnist", r"([\d.]+)% of the test", "--slack", slack) >= 90
 
 
 def children(process):
-    """Workers of a run that is under way."""
+    """The worker processes of a run under way."""
     listed = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     return [int(child) for child in listed if b"fashion_mnist" in Path(f"/proc/{child}/cmdline").read_bytes()]
 
 
 @pytest.mark.parametrize("slack", ["0", "3"])
-def test_images_are_named_though_a_worker_is_killed_on_the_way(slack):
+def test_fashion_mnist_survives_a_killed_worker(slack):
     run = ("--workers", "3", "--servers", "2", "--replicas", "2", "--failure-timeout", "2")
     started = command("fashion_mnist", "fashion-mnist", "--slack", slack, "--epochs", "2", run=run)
     process = subprocess.Popen(started, stdout=subprocess.PIPE, text=True)
@@ -63,16 +63,16 @@ def test_images_are_named_though_a_worker_is_killed_on_the_way(slack):
     assert process.wait(HUNG_SECONDS) == 0
     found = float(re.search(r"([\d.]+)% of the test", rest).group(1))
     print(f"after a kill, slack {slack}: {found}%, {time.monotonic() - killed:.0f} s later", file=sys.__stderr__)
-    # With everybody it is 88 to 90 after two epochs.
+    # With all workers it is 88 to 90 after two epochs.
     assert found > 86
 
 
 @pytest.mark.parametrize("slack", ["0", "3"])
-def test_characters_are_foretold_after_some_steps(slack):
-    # Which letter is how frequent tells 3.3 nats.
+def test_shakespeare_learns_in_150_steps(slack):
+    # The frequencies of letters alone give 3.3 nats.
     assert said("shakespeare", "tinyshakespeare", r"([\d.]+) nats", "--slack", slack, "--steps", "150") < 2.7
 
 
 @pytest.mark.parametrize("slack", ["0", "3"])
-def test_ratings_are_foretold(slack):
+def test_movielens_reaches_an_rmse_of_0_94(slack):
     assert said("movielens", "ml-100k", r"RMSE ([\d.]+)", "--slack", slack) <= 0.94

@@ -1,4 +1,4 @@
-"""Deleted rows, and the change feed, as NumPy programs see them."""
+"""Deleted rows and the change feed, with NumPy."""
 
 import numpy
 import pytest
@@ -11,7 +11,7 @@ def table(**more):
 
 
 class Copy:
-    """A table as a program knows it that applies what a feed brings."""
+    """A copy of a table, kept up to date by a feed."""
 
     def __init__(self, feed):
         self.feed = feed
@@ -19,7 +19,7 @@ class Copy:
         self.pages = 0
 
     def take(self, timeout):
-        """Applies changes until none come for so long."""
+        """Applies changes until none come for ``timeout`` seconds."""
         while (changes := self.feed.next(timeout)) is not None:
             self.pages += 1
             if changes.starts_over and self.rows:
@@ -63,7 +63,7 @@ def test_feed_brings_rows_that_change_and_are_deleted(run):
         assert changes.rows.shape == (0, 2)
 
 
-def test_feed_of_many_rows_comes_in_pages_and_a_copy_ends_the_same(run):
+def test_feed_of_many_rows_comes_in_pages_and_keeps_a_copy_equal(run):
     made, keys = table(width=16), numpy.arange(0, 200_000, dtype="uint64")
     random = numpy.random.default_rng(7)
     made.push(numpy.ones((len(keys), 16), "float32"), keys)
@@ -79,7 +79,7 @@ def test_feed_of_many_rows_comes_in_pages_and_a_copy_ends_the_same(run):
     assert copy.rows == dict(zip(found.tolist(), rows.tolist()))
 
 
-def test_feed_goes_on_from_a_clock_and_starts_over_where_the_clock_is_not_held(run):
+def test_feed_continues_from_a_clock_or_starts_over_if_servers_lack_it(run):
     made = table()
     feed = slackwater.follow(made)
     for clock in range(3):
@@ -97,7 +97,7 @@ def test_feed_goes_on_from_a_clock_and_starts_over_where_the_clock_is_not_held(r
     assert sorted(Copy(before).take(0).rows) == [0, 1, 2, 77]
 
 
-def test_feed_of_a_run_is_read_by_a_process_that_is_no_worker():
+def test_feed_can_be_read_by_a_process_that_is_no_worker():
     coordinator = slackwater._slackwater.free_address()
     with slackwater.init(coordinator, rank=0, size=1):
         made = table(width=2)
@@ -111,7 +111,7 @@ def test_feed_of_a_run_is_read_by_a_process_that_is_no_worker():
         assert copy.take(0.2).rows == {8: [1, 2]}
 
 
-def test_feed_that_is_asked_for_wrongly_says_so(run):
+def test_follow_refuses_contradicting_arguments(run):
     made = table()
     for wrong, words in (
         (lambda: slackwater.follow(made, rows=True, clock=3), "not both"),

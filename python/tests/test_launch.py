@@ -1,4 +1,4 @@
-"""Launchers: what they refuse, what they pass on, and that nothing outlives them."""
+"""Launchers: they refuse wrong arguments, pass on Ctrl-C, and no process outlives them."""
 
 import os
 import pty
@@ -9,11 +9,12 @@ import time
 import pytest
 
 RUN = [sys.executable, "-m", "slackwater.run"]
-# What takes a tenth of this has not hung.
+# A command that takes longer hangs. None takes a tenth of it.
 LONG_SECONDS = 60
 
 
 def until(happens, seconds=LONG_SECONDS):
+    """Waits until ``happens()`` is true; fails after ``seconds``."""
     limit = time.monotonic() + seconds
     while not happens():
         assert time.monotonic() < limit, "it does not happen"
@@ -31,7 +32,7 @@ def until(happens, seconds=LONG_SECONDS):
         (["--nnodes", "2"], "torchrun --nnodes 2"),
     ],
 )
-def test_what_makes_no_run_is_refused(wrong, words, tmp_path):
+def test_run_refuses_wrong_arguments(wrong, words, tmp_path):
     script = tmp_path / "script.py"
     script.write_text("print('it ran')")
     done = subprocess.run([*RUN, *wrong, str(script)], capture_output=True, text=True, timeout=LONG_SECONDS)
@@ -39,7 +40,7 @@ def test_what_makes_no_run_is_refused(wrong, words, tmp_path):
     assert done.stdout == ""
 
 
-def test_torchruns_words_for_one_host_will_do(tmp_path):
+def test_run_accepts_torchruns_arguments_for_one_host(tmp_path):
     script = tmp_path / "script.py"
     script.write_text("import sys, slackwater\nslackwater.init()\nsys.stdout.write(f'{slackwater.size()}\\n')")
     words = ["--standalone", "--nnodes", "1", "--nproc-per-node", "2", "--servers", "1"]
@@ -59,14 +60,14 @@ signal.signal(signal.SIGINT, note)
 limit = time.monotonic() + 60
 while count == 0 and time.monotonic() < limit:
     time.sleep(0.01)
-# For another that might come.
+# Wait for a second one, which must not come.
 time.sleep(0.5)
 (folder / f"count {rank}").write_text(str(count))
 sys.exit(3)
 """
 
 
-def test_a_terminals_ctrl_c_reaches_each_worker_once(tmp_path):
+def test_ctrl_c_of_a_terminal_reaches_each_worker_once(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(COUNTS)
     child, terminal = pty.fork()
@@ -81,7 +82,7 @@ def test_a_terminals_ctrl_c_reaches_each_worker_once(tmp_path):
 
 
 def fields(process):
-    """What /proc says of a process: its state and its parent; nothing if it is gone."""
+    """The state and the parent of a process, from /proc; None if it has ended."""
     try:
         with open(f"/proc/{process}/stat") as file:
             state, parent = file.read().rpartition(")")[2].split()[:2]
@@ -101,8 +102,8 @@ def says_that_it_is_there(folder):
 
 
 class ComesLate:
-    """Unpickled by workers before they join, and takes long over that: the servers wait for
-    them."""
+    """A function that workers unpickle before they join. Unpickling takes long, so the servers wait
+    for the workers."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -111,7 +112,7 @@ class ComesLate:
         says_that_it_is_there(state["folder"])
 
     def __call__(self):
-        raise AssertionError("nobody comes to that")
+        raise AssertionError("no worker gets here")
 
 
 LAUNCHES = """
@@ -124,7 +125,7 @@ IS_RUN = "import sys, slackwater, test_launch\nslackwater.init()\ntest_launch.sa
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asks /proc")
 @pytest.mark.parametrize("way", ["run", "launch"])
-def test_neither_servers_nor_workers_outlive_a_launcher_that_is_killed(way, tmp_path):
+def test_servers_and_workers_end_with_a_killed_launcher(way, tmp_path):
     script = tmp_path / "script.py"
     script.write_text(IS_RUN if way == "run" else LAUNCHES)
     command = [*RUN, "--workers", "2", "--servers", "2", "--replicas", "2", "--failure-timeout", "60"] if way == "run" else [sys.executable]
@@ -132,12 +133,11 @@ def test_neither_servers_nor_workers_outlive_a_launcher_that_is_killed(way, tmp_
     launcher = subprocess.Popen([*command, str(script), str(tmp_path)], env=told, stderr=subprocess.DEVNULL)
     until(lambda: len(list(tmp_path.glob("there *"))) == 2)
     started = children(launcher.pid)
-    # A coordinator, servers and workers; and what multiprocessing starts for itself, which is not
-    # ours.
+    # A coordinator, two servers and two workers, and perhaps helper processes of multiprocessing.
     assert len(started) >= 5, started
     launcher.kill()
     launcher.wait()
-    # Long before they could have missed each other.
+    # Long before the failure timeout.
     until(lambda: not any(map(fields, started)), 10)
 
 
@@ -155,7 +155,7 @@ if __name__ == "__main__":
 """
 
 
-def test_a_program_that_has_computed_with_threads_can_launch_its_own_functions(tmp_path):
+def test_launch_forks_a_program_that_has_computed_with_torch_threads(tmp_path):
     pytest.importorskip("torch")
     script = tmp_path / "script.py"
     script.write_text(FORKS)

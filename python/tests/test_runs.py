@@ -1,4 +1,4 @@
-"""Runs of several processes: launched, started like torchrun's, and by torchrun's variables."""
+"""Runs of several processes: started by ``launch``, by ``slackwater.run`` and by torchrun."""
 
 import os
 import signal
@@ -39,13 +39,13 @@ def dies(rank):
     return table.pull().tolist()
 
 
-def test_launched_workers_work_together_and_bring_results():
+def test_launch_returns_the_results_of_all_workers():
     results = slackwater.launch(add_up, 4, workers=3, servers=2)
     assert results == [(rank, 3, [24, 24, 24]) for rank in range(3)]
     assert not slackwater.is_initialized()
 
 
-def test_a_worker_knows_its_number_among_those_of_its_host(monkeypatch):
+def test_local_rank_is_the_workers_number_on_its_host(monkeypatch):
     assert slackwater.launch(slackwater.local_rank, workers=2, servers=1) == [0, 1]
     coordinator = _launch.free_address()
     servers = _launch.start_servers(coordinator, 1, 2, None, 5.0, True)
@@ -63,7 +63,7 @@ def test_a_worker_knows_its_number_among_those_of_its_host(monkeypatch):
         slackwater.local_rank()
 
 
-def test_functions_of_a_notebook_will_do():
+def test_launch_runs_local_functions():
     offset = 5
 
     def local():
@@ -75,7 +75,7 @@ def test_functions_of_a_notebook_will_do():
     assert slackwater.launch(local, workers=2, servers=1) == [[10], [10]]
 
 
-def test_a_worker_that_fails_ends_the_run_and_is_named():
+def test_launch_names_the_worker_that_failed():
     with pytest.raises(slackwater.RunError, match="worker 1 failed: ValueError: no such data"):
         slackwater.launch(fails, 1, workers=2, servers=1, failure_timeout=2.0)
 
@@ -93,7 +93,7 @@ def says_who_it_is_and_waits(folder):
     slackwater.barrier()
 
 
-def test_workers_do_not_outlive_a_launcher_that_is_killed(tmp_path):
+def test_workers_end_with_a_killed_launcher(tmp_path):
     told = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     launcher = subprocess.Popen([sys.executable, "-c", LAUNCHER, str(tmp_path)], env=told, stderr=subprocess.DEVNULL)
     limit = time.monotonic() + 100
@@ -108,7 +108,7 @@ def test_workers_do_not_outlive_a_launcher_that_is_killed(tmp_path):
         time.sleep(0.05)
 
 
-def test_a_run_with_replicas_goes_on_without_a_killed_worker():
+def test_run_with_replicas_goes_on_without_a_killed_worker():
     begin = time.monotonic()
     results = slackwater.launch(dies, 1, workers=3, servers=2, replicas=2, failure_timeout=1.0)
     assert results[1] is None and results[0][0] >= 70 and results[2][0] >= 70, results
@@ -116,7 +116,8 @@ def test_a_run_with_replicas_goes_on_without_a_killed_worker():
 
 
 def leases_some(kill):
-    """Counts every example of every lease once; a worker that is told to dies in the middle of its third."""
+    """Counts every example of every lease once. The worker of rank ``kill`` dies in the middle of
+    its third lease."""
     counts = slackwater.Table("counts", rows=60, dtype="int64", updater="sum", slack=2)
     leases = slackwater.leases("data", ranges=20, epochs=2, shuffle=7)
     taken = 0
@@ -128,14 +129,14 @@ def leases_some(kill):
                 os.kill(os.getpid(), signal.SIGKILL)
         leases.commit(lease)
         slackwater.clock()
-        # Not so fast that others get nothing.
+        # Slow enough that every worker gets leases.
         time.sleep(0.01)
     slackwater.barrier()
     return taken, counts.pull().tolist()
 
 
 @pytest.mark.parametrize("kill", [None, 1])
-def test_every_example_of_leased_data_counts_once_whoever_is_killed(kill):
+def test_every_example_of_leased_data_counts_once_when_a_worker_is_killed(kill):
     results = slackwater.launch(leases_some, kill, workers=2, servers=2, replicas=2, failure_timeout=1.0)
     for rank, result in enumerate(results):
         if rank == kill:
@@ -153,7 +154,7 @@ slackwater.init()
 table = slackwater.Table("sums", rows=1, updater="sum", slack=0)
 table.push(numpy.ones(1, "float32"))
 slackwater.clock()
-# One write, which that of another process cannot come between.
+# A single write, so that the lines of two processes do not mix.
 sys.stdout.write(f"rank {slackwater.rank()} of {slackwater.size()} has {table.pull()[0]}\\n")
 """
 
@@ -162,7 +163,7 @@ def lines(text):
     return sorted(line for line in text.splitlines() if line.startswith("rank"))
 
 
-def test_a_script_is_run_as_torchrun_does(tmp_path):
+def test_run_starts_a_script_as_torchrun_does(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     command = [sys.executable, "-m", "slackwater.run", "--workers", "2", "--servers", "1", str(script)]
@@ -173,7 +174,7 @@ def test_a_script_is_run_as_torchrun_does(tmp_path):
     assert subprocess.run(command, capture_output=True, timeout=120).returncode == 3
 
 
-def test_torchruns_variables_are_enough(tmp_path):
+def test_init_joins_a_run_by_torchruns_variables(tmp_path):
     port = int(_launch.free_address().rsplit(":")[-1])
     told = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
     workers = [
@@ -187,7 +188,7 @@ def test_torchruns_variables_are_enough(tmp_path):
     assert lines("".join(said)) == ["rank 0 of 2 has 2.0", "rank 1 of 2 has 2.0"]
 
 
-def test_a_script_is_started_by_torchrun_itself(tmp_path):
+def test_init_joins_a_run_that_torchrun_started(tmp_path):
     pytest.importorskip("torch")
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
@@ -198,11 +199,11 @@ def test_a_script_is_started_by_torchrun_itself(tmp_path):
 
 
 @pytest.mark.slow
-def test_workers_of_several_hosts_serve_each_other_and_the_hosts_are_gone_afterwards():
+def test_workers_of_several_hosts_serve_each_other_and_the_hosts_are_removed():
     from slackwater import _links
 
     if not _links.Hosts.are_possible():
-        pytest.skip("hosts take root, ip and tc to make")
+        pytest.skip("emulated hosts need root, ip and tc")
     with _links.Hosts(2, "200mbit") as hosts:
         told = {"MASTER_ADDR": hosts.address(0), "MASTER_PORT": "29500", "WORLD_SIZE": "2"}
         workers = [

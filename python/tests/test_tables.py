@@ -1,4 +1,4 @@
-"""Tables as NumPy programs see them."""
+"""Tables with NumPy arrays and other buffers."""
 
 import array
 
@@ -14,7 +14,7 @@ def table(**more):
     return slackwater.Table("t", **{"updater": "sum", "slack": 0, **more})
 
 
-def test_what_is_pushed_is_pulled_for_each_type_of_number():
+def test_pull_returns_what_was_pushed_for_each_number_type():
     for dtype in ("float32", numpy.float64, numpy.dtype("int64")):
         made = slackwater.Table(f"of {dtype}", rows=4, width=2, dtype=dtype, updater="sum")
         values = numpy.arange(8, dtype=made.dtype).reshape(4, 2)
@@ -24,7 +24,7 @@ def test_what_is_pushed_is_pulled_for_each_type_of_number():
         assert (made.pull() == 2 * values).all()
 
 
-def test_rows_go_as_the_callers_keys_do_whatever_the_order_of_the_table():
+def test_rows_follow_the_order_of_the_callers_keys():
     made = table(width=2)
     keys = numpy.array([900, 3, 2**63 + 5, 77], dtype="uint64")
     values = numpy.arange(8, dtype="float32").reshape(4, 2)
@@ -34,13 +34,13 @@ def test_rows_go_as_the_callers_keys_do_whatever_the_order_of_the_table():
     assert (made.pull([77, 3]) == values[[3, 1]]).all()
 
 
-def test_rows_of_a_key_that_comes_twice_are_added_up_and_read_twice():
+def test_repeated_keys_are_added_up_and_read_repeatedly():
     made = table()
     made.push(numpy.array([1, 2, 4], "float32"), keys=[5, 6, 5])
     assert made.pull([5, 5, 6]).tolist() == [5, 5, 2]
 
 
-def test_keys_are_made_once_and_used_again():
+def test_key_lists_can_be_reused():
     made = table(width=3)
     keys = made.keys(numpy.array([4, 1, 9], "int64"))
     assert len(keys) == 3
@@ -49,7 +49,7 @@ def test_keys_are_made_once_and_used_again():
     assert (made.pull(keys) == 3).all()
 
 
-def test_neighbouring_rows_of_a_dense_table_are_a_range():
+def test_ranges_are_keys_of_a_dense_table():
     made = table(rows=10)
     made.push(numpy.ones(3, "float32"), keys=range(4, 7))
     assert made.pull().tolist() == [0, 0, 0, 0, 1, 1, 1, 0, 0, 0]
@@ -59,7 +59,7 @@ def test_neighbouring_rows_of_a_dense_table_are_a_range():
     assert made.pull(range(0)).tolist() == [] == made.pull(range(7, 4)).tolist()
 
 
-def test_keys_are_integers_of_any_type_and_lie_anyhow():
+def test_keys_are_integers_of_any_type_and_layout():
     for made in (table(rows=10, width=2), slackwater.Table("sparse", width=2, updater="sum", slack=0)):
         values = numpy.arange(6, dtype="float32").reshape(3, 2)
         made.push(values, keys=range(2, 5))
@@ -68,7 +68,7 @@ def test_keys_are_integers_of_any_type_and_lie_anyhow():
         assert (made.pull(numpy.arange(8)[2:5:2]) == values[[0, 2]]).all()
         assert (made.pull(bytearray([3])) == values[1]).all()
         assert made.pull(range(2, 5, 2)).tolist() == values[[0, 2]].tolist()
-        # One key is a list of one, whoever's integer it is.
+        # A single integer of any type is a list of one key.
         assert made.pull(3).tolist() == [[2, 3]] == made.pull(numpy.int64(3)).tolist()
         made.push([[1, 1]], 3)
         assert made.pull(made.keys(3)).tolist() == [[3, 4]]
@@ -92,7 +92,7 @@ def test_lists_of_numbers_are_pushed():
         made.push([1, 2, 3])
 
 
-def test_rows_are_written_where_they_are_wanted():
+def test_pull_writes_into_out():
     made = table(rows=1000, width=300)
     values = numpy.random.default_rng(1).normal(size=(1000, 300)).astype("float32")
     made.push(values)
@@ -105,7 +105,7 @@ def test_rows_are_written_where_they_are_wanted():
     assert (out == values).all()
 
 
-def test_push_pull_brings_the_rows_with_the_push_in_them():
+def test_push_pull_returns_rows_with_the_push_applied():
     made = table(rows=3, slack=None)
     assert made.push_pull(numpy.ones(3, "float32")).tolist() == [1, 1, 1]
     out = numpy.empty(2, "float32")
@@ -113,7 +113,7 @@ def test_push_pull_brings_the_rows_with_the_push_in_them():
     assert out.tolist() == [2, 2]
 
 
-def test_tickets_are_done_in_time_and_can_be_waited_for_twice():
+def test_tickets_can_be_waited_for_twice():
     made = table(rows=3)
     push = made.push_async(numpy.ones(3, "float32"))
     pull = made.pull_async()
@@ -124,7 +124,7 @@ def test_tickets_are_done_in_time_and_can_be_waited_for_twice():
     assert (pull.clock, pull.staleness, pull.failed_clocks) == (0, 0, [])
 
 
-def test_a_pushed_array_may_be_changed_at_once():
+def test_pushed_array_may_be_changed_at_once():
     made = table(rows=1 << 16, width=32)
     values = numpy.ones((1 << 16, 32), "float32")
     ticket = made.push_async(values)
@@ -133,7 +133,7 @@ def test_a_pushed_array_may_be_changed_at_once():
     assert (made.pull() == 1).all()
 
 
-def test_any_memory_with_the_buffer_protocol_will_do():
+def test_any_buffer_can_be_pushed_and_filled():
     made = table(rows=3, dtype="float64")
     made.push(array.array("d", [1, 2, 3]))
     made.push(memoryview(array.array("d", [1, 1, 1])))
@@ -145,7 +145,7 @@ def test_any_memory_with_the_buffer_protocol_will_do():
     assert out.tolist() == [3, 4, 5]
 
 
-def test_an_array_that_is_not_contiguous_is_pushed_and_not_filled():
+def test_array_that_is_not_contiguous_can_be_pushed_but_not_filled():
     made = table(rows=3)
     made.push(numpy.arange(6, dtype="float32")[::2])
     assert made.pull().tolist() == [0, 2, 4]
@@ -162,7 +162,7 @@ def test_updaters_have_settings_and_rates_change():
     assert made.pull().tolist() == [-0.75, -0.75]
 
 
-def test_codecs_shrink_and_initial_rows_are_random_but_the_same():
+def test_codecs_keep_values_and_initial_rows_depend_on_the_seed():
     made = table(rows=100, width=100, codecs={"up": ["bf16"]})
     made.push(numpy.full((100, 100), 0.5, "float32"))
     assert (made.pull() == 0.5).all()
@@ -171,14 +171,14 @@ def test_codecs_shrink_and_initial_rows_are_random_but_the_same():
     assert (one.pull([1, 2]) == two.pull([1, 2])).all() and one.pull([1, 2]).std() > 0
 
 
-def test_everything_there_is_can_be_read():
+def test_pull_all_returns_every_row():
     made = table(width=2)
     made.push(numpy.ones((3, 2), "float32"), keys=[1, 2**40, 7])
     keys, rows = made.pull_all()
     assert sorted(keys.tolist()) == [1, 7, 2**40] and rows.shape == (3, 2)
 
 
-def test_a_clock_table_holds_a_clocks_mean_when_the_clock_is_over():
+def test_clock_table_has_the_mean_when_the_clock_is_over():
     made = table(rows=2, combine="mean", updater="assign")
     made.push(numpy.array([2, 4], "float32"))
     assert made.pull().tolist() == [0, 0]
@@ -190,7 +190,7 @@ def test_a_clock_table_holds_a_clocks_mean_when_the_clock_is_over():
     "updater", ["sum", "assign", "sgd", "momentum", "adagrad", "adam", "ftrl", "proximal"]
 )
 @pytest.mark.parametrize("rows", [None, 6])
-def test_rows_that_are_loaded_learn_on_as_those_they_were_taken_from(updater, rows):
+def test_loaded_state_trains_on_as_the_original(updater, rows):
     def learn(made, seed, keys):
         values = numpy.random.default_rng(seed).uniform(0.1, 1, (len(keys), 4)).astype("float32")
         made.push(values, keys, examples=0)
@@ -205,7 +205,7 @@ def test_rows_that_are_loaded_learn_on_as_those_they_were_taken_from(updater, ro
     other.load_state(state)
     made_then = made.pull([0, 1, 2, 3, 4, 5])
     assert made_then.any() and (other.pull([0, 1, 2, 3, 4, 5]) == made_then).all()
-    # What is learnt after it was taken is forgotten when it is loaded again.
+    # Loading the state again undoes later pushes.
     learn(made, 3, [5, 0, 3, 4])
     assert (made.pull([0, 1, 2, 3, 4, 5]) != made_then).any()
     made.load_state(state)
@@ -217,7 +217,7 @@ def test_rows_that_are_loaded_learn_on_as_those_they_were_taken_from(updater, ro
     assert (made.pull([5, 3, 4]) == other.pull([5, 3, 4])).all() and (made.pull([5]) != made_then[5]).any()
 
 
-def test_rows_of_each_type_of_number_are_loaded_in_any_order():
+def test_state_of_each_number_type_is_loaded_in_any_order():
     for dtype in ("float32", "float64", "int64"):
         made = slackwater.Table(f"of {dtype}", width=2, dtype=dtype, updater="sum", slack=0)
         rows = numpy.arange(6, dtype=dtype).reshape(3, 2)
@@ -228,7 +228,7 @@ def test_rows_of_each_type_of_number_are_loaded_in_any_order():
         assert dict(zip(state["keys"].tolist(), state["rows"].tolist())) == {9: [0, 1], 2**63: [2, 3], 4: [4, 5]}
 
 
-def test_the_state_of_a_table_without_rows_is_empty_and_can_be_loaded():
+def test_empty_state_can_be_loaded():
     made = table(width=3, updater="adam")
     state = made.state()
     assert state["keys"].shape == (0,) and state["rows"].shape == (0, 10)
@@ -236,7 +236,7 @@ def test_the_state_of_a_table_without_rows_is_empty_and_can_be_loaded():
     assert made.state()["rows"].shape == (0, 10)
 
 
-def test_what_is_no_state_of_the_table_is_refused():
+def test_load_state_refuses_a_state_that_does_not_fit():
     made = slackwater.Table("t", rows=2, width=2, updater="adagrad", slack=0)
     state = made.state()
     with pytest.raises(ValueError, match="2 rows of 4 of table 't' are 8 numbers, and the array has 4"):

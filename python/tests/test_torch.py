@@ -1,4 +1,4 @@
-"""PyTorch training through tables."""
+"""PyTorch training: DistributedOptimizer, embeddings, saving and loading."""
 
 import math
 
@@ -15,7 +15,7 @@ import slackwater.torch  # noqa: E402
 CASES = ["plain", "adam", "frozen", "unused", "unused by some", "tied", "accumulated", "clipped", "scaled"]
 
 
-def test_tensors_are_pushed_and_filled_where_they_are(run):
+def test_tensors_are_pushed_and_filled_in_place(run):
     table = slackwater.Table("t", rows=6, width=4, updater="sum", slack=0)
     values = torch.arange(24, dtype=torch.float32).reshape(6, 4)
     table.push(values)
@@ -35,11 +35,11 @@ def test_tensors_are_pushed_and_filled_where_they_are(run):
         table.push(values.to("meta"))
 
 
-def test_slack_0_is_distributed_data_parallel(tmp_path):
+def test_slack_0_equals_distributed_data_parallel(tmp_path):
     results = slackwater.launch(equality.compare_all, CASES, tmp_path / "store", workers=4, servers=2)
     assert len({process for process, _ in results}) == 4
     for _, found in results:
-        # Float tolerance: sums of four float32 in another order, 20 steps long.
+        # Tolerance for sums of four float32 in another order, over 20 steps.
         assert all(apart < 2e-4 for apart in found.values()), found
 
 
@@ -59,7 +59,7 @@ def fit(model, optimizer, steps=60):
     return loss.item()
 
 
-def test_a_worker_alone_learns_as_it_would_without(run):
+def test_single_worker_trains_as_without_slackwater(run):
     alone = linear()
     fit(alone, torch.optim.Adam(alone.parameters(), lr=0.01))
     for more in ({}, {"slack": 2}, {"on": "servers"}):
@@ -70,7 +70,7 @@ def test_a_worker_alone_learns_as_it_would_without(run):
             assert torch.allclose(ours, expected, atol=2e-4), more
 
 
-def test_servers_follow_schedulers_and_know_what_they_can_do(run):
+def test_servers_follow_schedulers_and_refuse_unknown_optimizers(run):
     alone, model = linear(), linear()
     plain = torch.optim.SGD(alone.parameters(), lr=0.02, momentum=0.5)
     wrapped = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.5)
@@ -87,7 +87,7 @@ def test_servers_follow_schedulers_and_know_what_they_can_do(run):
             slackwater.torch.DistributedOptimizer(wrong, model, on="servers")
 
 
-def test_a_gradient_that_is_not_finite_names_its_parameter_and_rank(run):
+def test_refused_gradient_names_its_parameter_and_rank(run):
     for more in ({}, {"slack": 1}, {"on": "servers"}):
         model = linear()
         optimizer = slackwater.torch.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model, **more)
@@ -110,7 +110,7 @@ def test_wrong_use_of_the_optimizer_is_refused(run):
 
 
 @pytest.mark.parametrize("more", [{}, {"slack": 2}, {"on": "servers"}])
-def test_gradients_of_one_bit_are_learnt_from(run, more):
+def test_training_with_1bit_gradients_converges(run, more):
     model = linear()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.02)
     optimizer = slackwater.torch.DistributedOptimizer(optimizer, model, codecs=["1bit"], **more)
@@ -119,6 +119,7 @@ def test_gradients_of_one_bit_are_learnt_from(run, more):
 
 
 def several(slack, average):
+    """A step of two workers with different gradients. Returns the weight before and after it."""
     torch.set_num_threads(1)
     rank = slackwater.rank()
     model = torch.nn.Linear(1, 1, bias=False)
@@ -129,7 +130,7 @@ def several(slack, average):
     began = model.weight.item()
     if average == "samples":
         optimizer.set_samples([1, 3][rank])
-    # Gradients 1 and 2.
+    # The gradients are 1 and 2.
     (model.weight * (rank + 1)).sum().backward()
     optimizer.step()
     optimizer.synchronize()
@@ -146,13 +147,13 @@ def test_averages_are_by_worker_or_by_samples():
     assert results == [[(0, -1.5), (0, -1.75), (0, -1.5)]] * 2
 
 
-def test_front_layers_overtake_what_waits(run):
+def test_waiting_pushes_of_front_layers_go_first(run):
     from slackwater.torch import _sending
 
     sent = []
 
     class Slow:
-        """A push that is done when somebody waits for it."""
+        """A push that is done once ``wait`` was called."""
 
         def __init__(self, name):
             sent.append(name)
@@ -165,17 +166,17 @@ def test_front_layers_overtake_what_waits(run):
             self.waited = True
 
     sending = _sending.Sending(credit=20)
-    # As backward comes to them: the last layers first.
+    # In the order of backward: the last layers first.
     for place in (5, 4, 3, 2, 1):
         sending.push(place, 10, lambda place=place: Slow(place))
-    assert sent == [5, 4], "so much is under way"
+    assert sent == [5, 4], "the credit allows two pushes"
     sending.finish()
     assert sent == [5, 4, 1, 2, 3]
     sending.push(1, 50, lambda: Slow("large"))
-    assert sent[-1] == "large", "what is larger than the credit goes alone"
+    assert sent[-1] == "large", "a push larger than the credit goes alone"
 
 
-def test_backward_with_little_credit_sends_front_layers_first_and_learns_the_same(run, monkeypatch):
+def test_backward_with_little_credit_sends_front_layers_first_with_equal_gradients(run, monkeypatch):
     from slackwater.torch import _flat, _sending
 
     monkeypatch.setattr(_flat, "FUSED_BYTES", 1)
@@ -189,7 +190,7 @@ def test_backward_with_little_credit_sends_front_layers_first_and_learns_the_sam
         sending.credit = credit
         push = sending.push
         monkeypatch.setattr(sending, "push", lambda place, size, send: push(place, size, lambda: (order.append(place), send())[1]))
-        # Nothing is known to be done before it is waited for.
+        # No push counts as done before the program waits for it.
         monkeypatch.setattr(_sending.Pushed, "is_done", lambda self: False)
         if credit > 1:
             gradients = None
@@ -197,19 +198,21 @@ def test_backward_with_little_credit_sends_front_layers_first_and_learns_the_sam
         found = [parameter.grad.clone() for parameter in model.parameters()]
         assert gradients is None or all(torch.equal(*pair) for pair in zip(found, gradients))
         gradients = found
-    # A bucket for each parameter: with credit in the order of backward; with little the first alone, and then from the front.
+    # A bucket for each parameter. With much credit they go in the order of backward; with little,
+    # the first goes alone, and then the others from the front.
     assert order == [8, 7, 6, 5, 4, 3, 2, 1] + [8, 1, 2, 3, 4, 5, 6, 7], order
 
 
 def travels(more):
-    """Whether the rows for the next step had come when this step was done, and the bias in the end."""
+    """Takes two steps. Returns whether the rows for the second had arrived when the first was done,
+    and the bias at the end."""
     torch.set_num_threads(1)
     model = torch.nn.Linear(1, 1)
     with torch.no_grad():
         model.bias.zero_()
     optimizer = slackwater.torch.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=1.0), model, slack=1, **more)
     if slackwater.rank() == 1:
-        # Not before the other has looked.
+        # Begin only after worker 0 has looked.
         slackwater.barrier()
     model(torch.ones(1, 1)).sum().backward()
     optimizer.step()
@@ -227,15 +230,17 @@ def travel(cases):
     return [travels(case) for case in cases]
 
 
-def test_with_slack_a_step_does_not_wait_for_the_rows_of_the_next():
+def test_step_with_slack_does_not_wait_for_the_rows_of_the_next():
     results = slackwater.launch(travel, [{}, {"on": "servers"}], workers=2, servers=1)
-    # Two steps of both workers, with a gradient of 1 each. Worker 1 has not even begun when worker 0's first is done.
+    # Two steps of both workers, with a gradient of 1 each. Worker 1 begins after worker 0's first
+    # step is done.
     assert [bias for _, bias in results[0]] == [bias for _, bias in results[1]] == [-2.0, -2.0], results
     assert [had_come for had_come, _ in results[0]] == [False, False], results
 
 
 def synchronizes(cases):
-    """Weights after each synchronize(), of workers that push large changes and do not wait for them."""
+    """Weights after each synchronize(), of workers that push large changes and do not wait for
+    them."""
     torch.set_num_threads(1)
     found = []
     for more in cases:
@@ -245,7 +250,8 @@ def synchronizes(cases):
         model.register_buffer("seen", torch.zeros(1))
         optimizer = slackwater.torch.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=1.0), model, **more)
         for turn in range(5):
-            # In the last turn worker 1 takes fewer steps, where nobody waits for it in the middle of one.
+            # In the last turn worker 1 takes a step fewer, if the other worker does not wait for it
+            # within a step.
             fewer = turn == 4 and slackwater.rank() == 1 and more["slack"] > 0
             for _ in range(1 + 2 * turn - fewer):
                 optimizer.zero_grad()
@@ -257,7 +263,7 @@ def synchronizes(cases):
     return found
 
 
-def test_synchronize_brings_every_push_of_every_worker():
+def test_synchronize_returns_every_push_of_every_worker():
     cases = [{"slack": 1}, {"slack": 4}, {"slack": 4, "on": "servers"}, {"slack": 0, "on": "servers"}]
     cases += [{"slack": 4, "on": "servers", "codecs": {"down": ["bf16"]}}]
     results = slackwater.launch(synchronizes, cases, workers=2, servers=2)
@@ -268,7 +274,7 @@ def test_synchronize_brings_every_push_of_every_worker():
 
 
 def reads_alone(_):
-    """What worker 0 reads while worker 1 has not even begun."""
+    """Has worker 0 read before worker 1 begins."""
     torch.set_num_threads(1)
     model = torch.nn.Linear(1, 1)
     with torch.no_grad():
@@ -282,11 +288,11 @@ def reads_alone(_):
     return model.bias.item()
 
 
-def test_a_worker_that_synchronizes_alone_waits_for_nobody():
+def test_synchronize_alone_waits_for_no_worker():
     assert slackwater.launch(reads_alone, 0, workers=2, servers=1) == [-0.5, 0.0]
 
 
-def test_embeddings_learn_rows_that_appear_on_first_use(run):
+def test_embeddings_make_rows_on_first_use_and_train_them(run):
     torch.manual_seed(0)
     embedding = slackwater.torch.Embedding("users", 8, updater="sgd", rate=0.5, slack=0)
     ids = torch.tensor([[3, 2**40], [3, 9]])
@@ -300,25 +306,25 @@ def test_embeddings_learn_rows_that_appear_on_first_use(run):
     assert len(embedding.table.pull_all()[0]) == 3
 
 
-def test_rows_that_were_asked_for_early_are_not_asked_for_again(run, monkeypatch):
+def test_prefetched_rows_are_pulled_once(run, monkeypatch):
     embedding = slackwater.torch.Embedding("early", 2, slack=0)
     pulls, pull = [], embedding.table.pull_async
     monkeypatch.setattr(embedding.table, "pull_async", lambda keys, out: pulls.append(len(out)) or pull(keys, out=out))
     batches = [torch.tensor([[place, place + 1]]) for place in range(4)]
     embedding.prefetch(batches[0])
     for this, following in zip(batches, batches[1:]):
-        # The next batch is asked for before this one is used.
+        # Prefetch the next batch before this one is used.
         embedding.prefetch(following)
         embedding(this.view(1, 2))
     assert pulls == [2] * 4
-    # Other ids in the same tensor are other rows.
+    # New ids in the same tensor are new rows.
     embedding.prefetch(batches[0])
     batches[0] += 7
     with torch.no_grad():
         assert torch.equal(embedding(batches[0]), embedding(torch.tensor([[7, 8]])))
 
 
-def test_embeddings_do_as_those_of_torch_do(run):
+def test_embeddings_equal_those_of_torch(run):
     ours = slackwater.torch.Embedding("ours", 4, updater="sgd", rate=0.1, slack=0)
     bag = slackwater.torch.EmbeddingBag("bag", 4, updater="sgd", rate=0.1, slack=0, mode="sum")
     theirs = torch.nn.Embedding(10, 4)
@@ -356,13 +362,13 @@ def test_state_is_saved_and_loaded(run, tmp_path):
     model.load_state_dict(slackwater.torch.load(path))
     with torch.no_grad():
         assert torch.allclose(model(torch.tensor([4, 6])), expected)
-    path.write_bytes(b"no such thing")
-    with pytest.raises(ValueError, match="no safetensors file"):
+    path.write_bytes(b"no tensors")
+    with pytest.raises(ValueError, match="not a safetensors file"):
         slackwater.torch.load(path)
 
 
 @pytest.mark.parametrize("updater", ["sum", "sgd", "momentum", "adagrad", "adam", "proximal"])
-def test_embeddings_learn_on_from_their_state_as_if_nothing_had_been(run, tmp_path, updater):
+def test_loaded_embeddings_train_on_as_the_original(run, tmp_path, updater):
     settings = {} if updater == "sum" else {"rate": 0.1}
     first = slackwater.torch.Embedding("first", 2, updater=updater, slack=0, **settings)
 
@@ -391,7 +397,7 @@ def loads(path):
         return embedding(torch.tensor([3])).tolist()
 
 
-def test_rows_that_every_worker_loads_are_set_once(tmp_path):
+def test_state_that_every_worker_loads_is_set_once(tmp_path):
     path = tmp_path / "rows.safetensors"
     rows = {"_extra_state": {"keys": torch.tensor([3]), "rows": torch.ones(1, 2)}}
     slackwater.torch.save(rows, path)
@@ -399,7 +405,7 @@ def test_rows_that_every_worker_loads_are_set_once(tmp_path):
 
 
 def loses(slack, lost, seconds):
-    """Trains until the loss is small, while worker 1 is killed on the way."""
+    """Trains for 200 steps; if ``lost``, worker 1 is killed at step 20."""
     import os
     import signal
     import time
@@ -422,7 +428,7 @@ def loses(slack, lost, seconds):
 @pytest.mark.slow
 @pytest.mark.parametrize("slack", [0, 3])
 def test_training_goes_on_without_a_worker_that_is_killed(slack):
-    # A silent worker is lost after a second; ten times that tells done from hung.
+    # The failure timeout is a second; a step that takes 20 seconds hangs.
     results = slackwater.launch(loses, slack, True, 20, workers=3, servers=2, replicas=2, failure_timeout=1.0)
     whole = slackwater.launch(loses, slack, False, 20, workers=3, servers=2)
     assert results[1] is None
@@ -431,7 +437,7 @@ def test_training_goes_on_without_a_worker_that_is_killed(slack):
 
 
 def stays(place):
-    """Trains until another worker has come, and as long again."""
+    """Trains until another worker has joined, and for 100 more steps."""
     import time
 
     torch.set_num_threads(1)
@@ -475,7 +481,7 @@ def stays_and_calls(place):
 
 
 @pytest.mark.slow
-def test_a_worker_that_comes_later_takes_its_share():
+def test_late_worker_takes_its_share():
     (loss, said), other = slackwater.launch(stays_and_calls, 0, workers=2, servers=2, replicas=2, failure_timeout=5.0)
     assert "came as 2" in said, said
     assert max(loss, other, float(said.split()[-1])) < 0.05
@@ -491,21 +497,23 @@ def digest(model):
 
 
 def keeps_step(more, seconds, steps=None):
-    """A digest of weights and buffers after each clock: of so many steps, or until another worker has come and gone."""
+    """Trains for ``steps`` steps, or until another worker has joined and left. Returns a digest of
+    weights and buffers after each clock."""
     import time
 
     torch.set_num_threads(1)
     rank, more = slackwater.rank(), dict(more)
     if more.pop("begins late", False) and rank == 1:
-        # The other has begun, and waits, when one comes.
+        # Begin when the third worker has joined: worker 0 then waits in its first step.
         while 2 not in slackwater.live_ranks():
             time.sleep(0.01)
         time.sleep(1.0)
     torch.manual_seed(rank)
     model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 1))
-    # Changed by a gradient of 1 by each worker, so that it tells whether a mean is one of those who had any.
+    # Every worker's gradient of it is 1, so it shows whether a mean is over the workers that had a
+    # gradient.
     model.register_parameter("steady", torch.nn.Parameter(torch.zeros(1)))
-    # With momentum: without it weights would come apart at once.
+    # Momentum is a state that the late worker must be given too.
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     optimizer = slackwater.torch.DistributedOptimizer(optimizer, model, slack=0, **more)
     digests, limit, came, generator = {}, time.monotonic() + seconds, False, torch.Generator().manual_seed(rank)
@@ -556,7 +564,7 @@ def keeps_step_and_calls(more):
         {"begins late": True},
     ],
 )
-def test_a_worker_that_comes_later_is_given_the_weights_in_lock_step(more):
+def test_late_worker_in_lock_step_is_given_the_weights(more):
     (first, comer), (second, _) = slackwater.launch(keeps_step_and_calls, more, workers=2, servers=2, replicas=2, failure_timeout=5.0)
     assert len(comer) == 20 and len(set(comer.values())) == 20
     for clock, found in comer.items():

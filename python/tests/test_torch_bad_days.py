@@ -1,4 +1,5 @@
-"""PyTorch training where something goes wrong, or is done in another order: workers are threads of this process, each with a session of one run."""
+"""PyTorch training with failures and unusual orders of calls. Workers are threads of this process,
+each with a session of one run."""
 
 import math
 import threading
@@ -15,13 +16,14 @@ import slackwater.torch  # noqa: E402
 from slackwater import _run, _slackwater  # noqa: E402
 from slackwater.torch import DistributedOptimizer, _flat  # noqa: E402
 
-# How long workers may take that take a second: what tells done from hung.
+# Workers that take longer hang. They take about a second.
 HUNG_SECONDS = 60
 
 
 @pytest.fixture
 def together(monkeypatch):
-    """Runs a function in so many workers, and returns what each returned."""
+    """A function that runs ``work`` in ``workers`` threads as workers, and returns their
+    results."""
     here = threading.local()
     monkeypatch.setattr(_run, "current", lambda: here.run)
 
@@ -43,7 +45,7 @@ def together(monkeypatch):
             thread.start()
         for thread in threads:
             thread.join(HUNG_SECONDS)
-        # What a failure did to the others is none of itself.
+        # Raise the cause, not the RunError that it caused in other workers.
         failed.sort(key=lambda error: isinstance(error, slackwater.RunError))
         if failed:
             raise failed[0]
@@ -54,7 +56,7 @@ def together(monkeypatch):
 
 
 class One(torch.nn.Module):
-    """A weight, and a buffer that counts."""
+    """A model with one weight, and a buffer that counts forwards."""
 
     def __init__(self):
         super().__init__()
@@ -71,7 +73,7 @@ def sgd(model, lr=1.0, **more):
     return DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=lr, **plain), model, **more)
 
 
-def test_buffers_that_are_not_finite_travel(together):
+def test_buffers_travel_bit_for_bit(together):
     def work(rank, more):
         model = One()
         model.register_buffer("mask", torch.full((3,), float("-inf") if rank == 0 else 1.0))
@@ -89,8 +91,8 @@ def test_buffers_that_are_not_finite_travel(together):
         assert together(work, more) == [whole, whole], more
 
 
-def test_a_backward_that_is_left_in_the_middle_fails_the_step_of_all_and_no_more(together, monkeypatch):
-    # Each parameter by itself, so that some are pushed when it happens.
+def test_interrupted_backward_fails_one_step_of_all_workers(together, monkeypatch):
+    # A bucket for each parameter, so that some are pushed before the exception.
     monkeypatch.setattr(_flat, "FUSED_BYTES", 1)
 
     def work(rank):
@@ -119,7 +121,7 @@ def test_a_backward_that_is_left_in_the_middle_fails_the_step_of_all_and_no_more
     assert other == (1, 4, weights)
 
 
-def test_a_step_that_follows_an_interrupted_backward_is_refused_not_taken_alone(run):
+def test_step_after_an_interrupted_backward_is_refused(run):
     model = torch.nn.Linear(2, 2)
     optimizer = sgd(model)
     fails = True
@@ -141,7 +143,7 @@ def test_a_step_that_follows_an_interrupted_backward_is_refused_not_taken_alone(
     assert torch.allclose(model.weight, before - 1.0)
 
 
-def test_what_another_table_refuses_is_raised_and_leaves_gradients_right(run):
+def test_refusal_of_another_table_is_raised_and_leaves_gradients_right(run):
     other = slackwater.Table("other", rows=1, updater="sum", slack=0)
     model = torch.nn.Linear(2, 2)
     optimizer = sgd(model)
@@ -162,7 +164,7 @@ def test_what_another_table_refuses_is_raised_and_leaves_gradients_right(run):
 
 
 @pytest.mark.parametrize("more", [{}, {"slack": 1}, {"on": "servers"}])
-def test_a_closure_whose_gradient_is_not_finite_is_refused(run, more):
+def test_closure_whose_gradient_is_not_finite_is_refused(run, more):
     model = One()
     optimizer = sgd(model, **more)
 
@@ -182,7 +184,7 @@ def test_a_closure_whose_gradient_is_not_finite_is_refused(run, more):
 
 @pytest.mark.parametrize("more", [{}, {"slack": 2}, {"on": "servers"}, {"on": "servers", "slack": 2}])
 @pytest.mark.parametrize("fused", [False, True])
-def test_a_scaler_leaves_out_a_step_of_one_worker_and_nobody_waits_for_it(together, more, fused):
+def test_scaler_skips_a_step_and_no_worker_waits_for_it(together, more, fused):
     def work(rank):
         model = One()
         optimizer = sgd(model, fused=fused, **more)
@@ -195,14 +197,14 @@ def test_a_scaler_leaves_out_a_step_of_one_worker_and_nobody_waits_for_it(togeth
         optimizer.synchronize()
         return round(model.weight.item(), 4), scaler.get_scale() < 1024.0
 
-    # In lock-step all leave it out; elsewhere the others' half of it counts.
+    # In lock-step all workers skip the step; otherwise the other worker's half of it counts.
     alike = not more
     weight = -5.0 if alike else -5.5
     assert together(work) == [(weight, alike), (weight, True)]
 
 
 @pytest.mark.parametrize("more", [{"slack": 2}, {"on": "servers"}, {"on": "servers", "slack": 2}])
-def test_who_is_refused_goes_on_with_the_others_and_with_sound_weights(together, more):
+def test_refused_worker_goes_on_with_finite_weights(together, more):
     def work(rank):
         model = One()
         optimizer = sgd(model, momentum=0.0, **more)
@@ -238,12 +240,12 @@ def test_workers_that_synchronize_after_unequal_numbers_of_steps_meet(together, 
 
     first, second = together(work)
     assert first == second
-    # A step of one worker of two counts for a half, on servers that take a mean as elsewhere.
+    # A step of one of two workers counts for a half, on workers and on servers.
     assert [weight for weight, _ in first] == [-5.0, -10.0]
 
 
 @pytest.mark.parametrize("more", [{}, {"slack": 1}])
-def test_when_the_first_worker_leaves_the_next_ones_buffers_are_everybodys(together, more):
+def test_buffers_of_the_next_worker_count_when_the_first_leaves(together, more):
     def work(rank):
         model = One()
         optimizer = sgd(model, **more)
@@ -256,13 +258,14 @@ def test_when_the_first_worker_leaves_the_next_ones_buffers_are_everybodys(toget
         return model.seen.item()
 
     _, second, third = together(work, workers=3)
-    # It would have stayed at 4. In the clock in which it is not known yet who is the first, all keep those of the one before. With slack what is read is a step or two old.
+    # It would have stayed at 4. While the new first worker is not known yet, all keep the last
+    # buffers. With slack, buffers are a step or two old.
     assert second == third >= 11 if not more else 9 <= second <= 12 and 7 <= third <= 12, (second, third)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("more", [{}, {"slack": 2}, {"on": "servers"}])
-def test_weights_that_were_loaded_are_everybodys_once_they_are_given(together, more, dtype):
+def test_give_weights_gives_loaded_weights_to_all_workers(together, more, dtype):
     def work(rank):
         model = One().to(dtype)
         optimizer = sgd(model, **more)
@@ -284,7 +287,7 @@ def test_weights_that_were_loaded_are_everybodys_once_they_are_given(together, m
 
 
 @pytest.mark.parametrize("more", [{"slack": 2}, {"on": "servers"}])
-def test_weights_that_were_loaded_and_not_given_are_warned_of(run, more):
+def test_step_warns_of_loaded_weights_that_were_not_given(run, more):
     model = One()
     optimizer = sgd(model, **more)
     model.load_state_dict({"weight": torch.ones(1), "seen": torch.ones(1)})
@@ -293,7 +296,7 @@ def test_weights_that_were_loaded_and_not_given_are_warned_of(run, more):
         optimizer.step()
 
 
-def test_servers_follow_groups_that_were_loaded_and_say_what_they_cannot_follow(run):
+def test_servers_follow_loaded_rates_and_refuse_other_changed_settings(run):
     model = One()
     optimizer = sgd(model, momentum=0.5, on="servers")
     optimizer.load_state_dict(optimizer.state_dict())
@@ -306,7 +309,7 @@ def test_servers_follow_groups_that_were_loaded_and_say_what_they_cannot_follow(
         optimizer.step()
 
 
-def test_a_parameter_that_nobody_used_stays_as_it_is_on_servers(run):
+def test_unused_parameter_stays_as_it_is_on_servers(run):
     model = torch.nn.ParameterList([torch.zeros(3), torch.zeros(3)])
     optimizer = sgd(model, momentum=0.9, on="servers")
     for step in range(4):
@@ -317,7 +320,7 @@ def test_a_parameter_that_nobody_used_stays_as_it_is_on_servers(run):
     assert model[0][0] < -8
 
 
-def test_a_model_outlives_its_run(run):
+def test_model_can_train_after_its_run(run):
     model = One()
     optimizer = sgd(model)
     model(1.0).backward()
@@ -334,7 +337,7 @@ def test_a_model_outlives_its_run(run):
         assert model.weight.item() == -2.0 and slackwater.now() == 1
 
 
-def test_what_was_added_up_and_given_up_does_not_come_back(run):
+def test_dropped_gradient_of_no_sync_does_not_come_back(run):
     model = torch.nn.ParameterList([torch.zeros(2), torch.zeros(2)])
     optimizer = sgd(model)
     with optimizer.no_sync():
@@ -344,7 +347,7 @@ def test_what_was_added_up_and_given_up_does_not_come_back(run):
     assert model[0].grad.tolist() == [1.0, 1.0] and model[1].grad is None
 
 
-def test_other_hooks_see_the_gradient_as_it_came(run):
+def test_other_hooks_see_the_local_gradient(run):
     model = torch.nn.ParameterList([torch.zeros(4, 4)])
     optimizer = sgd(model)
     seen = []
@@ -355,7 +358,7 @@ def test_other_hooks_see_the_gradient_as_it_came(run):
     assert seen == [1.0, 2.0, 3.0]
 
 
-def test_what_cannot_travel_is_refused(run):
+def test_sparse_gradients_and_complex_parameters_are_refused(run):
     model = torch.nn.Embedding(5, 2, sparse=True)
     optimizer = sgd(model)
     with pytest.raises(TypeError, match="'weight' is sparse.*slackwater.torch.Embedding"):
@@ -364,5 +367,5 @@ def test_what_cannot_travel_is_refused(run):
     with pytest.raises(TypeError, match="complex.*: 0"):
         sgd(torch.nn.ParameterList([torch.zeros(2, dtype=torch.complex64)]))
     for slack in (-1, None, 1.5):
-        with pytest.raises(ValueError, match="no number of steps"):
+        with pytest.raises(ValueError, match="not a number of steps"):
             sgd(One(), slack=slack)

@@ -1,4 +1,4 @@
-"""Wrong use gets a clear exception."""
+"""Wrong use of the package raises clear exceptions."""
 
 import os
 import signal
@@ -31,7 +31,7 @@ def made(run):
         (None, TypeError, "not NoneType"),
     ],
 )
-def test_what_does_not_fit_is_refused(made, values, error, words):
+def test_push_refuses_values_that_do_not_fit(made, values, error, words):
     with pytest.raises(error, match=words):
         made.push(values)
     assert (made.pull() == 0).all()
@@ -46,7 +46,7 @@ def test_out_must_be_writable_and_fit(made):
         made.pull(out=numpy.zeros(2, "float32"))
 
 
-def test_keys_must_be_numbers_of_rows(made):
+def test_keys_must_be_valid_integers(made):
     values = numpy.zeros((1, 2), "float32")
     for key in (-1, 2**64):
         for keys in ([key], (key,), key, range(key, key + 1)):
@@ -66,7 +66,7 @@ def test_keys_must_be_numbers_of_rows(made):
         slackwater.Table("sparse", updater="sum").pull()
 
 
-def test_settings_that_make_no_sense_are_refused(run):
+def test_table_refuses_wrong_settings(run):
     for settings, words in [
         ({"updater": "adamw"}, "no updater is called 'adamw'"),
         ({"updater": "sgd", "momentum": 0.9}, "has no setting 'momentum'"),
@@ -106,7 +106,7 @@ def test_settings_are_numbers_of_any_type(run):
     assert table.pull().tolist() == [-0.5, -0.5] and (table.rows, table.width) == (2, 1)
 
 
-def test_what_to_do_without_numpy_is_said():
+def test_error_without_numpy_says_what_to_do():
     code = """
 import sys
 sys.modules["numpy"] = None
@@ -136,7 +136,7 @@ def test_two_tables_of_one_name_must_be_the_same(made):
         slackwater.Table("made", rows=5, width=2, updater="sum", slack=1)
 
 
-def test_a_number_that_is_not_finite_is_refused_with_its_key(made):
+def test_refusal_of_nan_names_its_key(made):
     values = numpy.zeros((4, 2), "float32")
     values[2, 1] = numpy.nan
     with pytest.raises(slackwater.RefusedError, match="key 2 of table 'made' is not finite"):
@@ -148,7 +148,7 @@ def test_a_number_that_is_not_finite_is_refused_with_its_key(made):
     slackwater.clock()
 
 
-def test_nothing_works_after_the_end():
+def test_calls_after_shutdown_fail():
     slackwater.init()
     made = slackwater.Table("made", rows=1, updater="sum")
     slackwater.shutdown()
@@ -159,7 +159,7 @@ def test_nothing_works_after_the_end():
         slackwater.clock()
 
 
-def test_init_twice_is_harmless_unless_it_means_something_else(run):
+def test_init_twice_returns_the_run_or_refuses_other_arguments(run):
     assert slackwater.init() is run
     with pytest.raises(slackwater.RunError, match="in a run already"):
         slackwater.init(servers=3)
@@ -168,7 +168,7 @@ def test_init_twice_is_harmless_unless_it_means_something_else(run):
         assert (other.servers, slackwater.rank(), slackwater.size()) == (3, 0, 1)
 
 
-def test_a_forked_child_is_told_what_to_do(made):
+def test_forked_child_is_told_what_to_do(made):
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -185,7 +185,7 @@ def test_a_forked_child_is_told_what_to_do(made):
     made.push(numpy.ones((4, 2), "float32"))
 
 
-def test_a_missing_coordinator_is_reported_in_time():
+def test_missing_coordinator_is_reported_in_time():
     with pytest.raises(slackwater.RunError, match="no answer from the coordinator"):
         slackwater.init("127.0.0.1:1", join_limit=0.3)
     with pytest.raises(ConnectionError, match="write host:port"):
@@ -195,7 +195,8 @@ def test_a_missing_coordinator_is_reported_in_time():
 
 
 def blocked(call):
-    """What comes of ``call`` when Ctrl-C arrives while it waits, and how long that took."""
+    """Interrupts ``call`` by Ctrl-C while it waits. Checks that it raises KeyboardInterrupt, and
+    returns the seconds that it took."""
     timer = threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT))
     timer.start()
     begin = time.monotonic()
@@ -205,7 +206,7 @@ def blocked(call):
     return time.monotonic() - begin
 
 
-def test_ctrl_c_ends_whatever_waits_and_the_run_goes_on():
+def test_ctrl_c_ends_every_wait_and_the_run_goes_on():
     first, second = _slackwater.Session.embedded(1, 2)
     spec = dict(
         name="t", dtype="float32", rows=2, width=1, updater="sum", settings={}, slack=0, eager=False, combine="each",
@@ -214,7 +215,7 @@ def test_ctrl_c_ends_whatever_waits_and_the_run_goes_on():
     table = first.table(spec)
     out = numpy.zeros(2, "float32")
     first.clock()
-    # Ten times what it takes.
+    # Ten times what each takes.
     assert blocked(lambda: table.pull(out, None).wait()) < 5
     assert blocked(first.barrier) < 5
     assert blocked(lambda: _slackwater.Session.connect("127.0.0.1:1", None, 60.0, 2.0, True)) < 15
@@ -224,9 +225,9 @@ def test_ctrl_c_ends_whatever_waits_and_the_run_goes_on():
     second.close()
 
 
-def test_ctrl_c_ends_the_wait_of_one_that_serves_and_the_place_is_free_again():
+def test_ctrl_c_ends_a_servers_wait_and_frees_its_address():
     coordinator = _slackwater.free_address()
-    # Nobody comes to it.
+    # No worker joins it.
     server = _slackwater.Server(coordinator, 1, (1, 1), None, 100.0, 2.0, True)
     assert blocked(server.wait) < 5
     begin = time.monotonic()
@@ -239,7 +240,7 @@ def test_ctrl_c_ends_the_wait_of_one_that_serves_and_the_place_is_free_again():
         pass
 
 
-def test_a_process_that_serves_ends_by_ctrl_c():
+def test_server_process_ends_by_ctrl_c():
     code = """
 from slackwater import _slackwater
 server = _slackwater.Server(_slackwater.free_address(), 1, (1, 1), None, 100.0, 2.0, True)
@@ -248,7 +249,7 @@ server.wait()
 """
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout.readline() == "serves\n"
-    # Until it waits.
+    # Time for it to begin its wait.
     time.sleep(0.5)
     process.send_signal(signal.SIGINT)
     assert "KeyboardInterrupt" in process.communicate(timeout=20)[1]
@@ -256,7 +257,7 @@ server.wait()
 
 
 @pytest.mark.parametrize("status, failed", [(None, False), (0, False), (3, True), ("no data", True)])
-def test_a_status_says_whether_a_worker_has_failed(status, failed):
+def test_exit_status_tells_whether_a_worker_has_failed(status, failed):
     first, second = _slackwater.Session.embedded(1, 2)
     with pytest.raises(SystemExit):
         with _run.Run(first, None, None, ()):
@@ -270,7 +271,7 @@ def test_a_status_says_whether_a_worker_has_failed(status, failed):
         second.close()
 
 
-def test_waiting_lets_other_threads_of_python_work():
+def test_waiting_releases_the_interpreter_lock():
     first, second = _slackwater.Session.embedded(1, 2)
     waiting = threading.Thread(target=first.barrier)
     waiting.start()
@@ -282,7 +283,7 @@ def test_waiting_lets_other_threads_of_python_work():
     second.close()
 
 
-def test_a_server_that_is_gone_is_named():
+def test_lost_server_is_reported():
     code = """
 import os, numpy, slackwater
 from slackwater import _launch
@@ -304,7 +305,7 @@ os._exit(0)
 
 
 @pytest.mark.parametrize("shuts_down", [False, True])
-def test_after_a_loss_another_run_begins(shuts_down):
+def test_init_begins_another_run_after_a_loss(shuts_down):
     coordinator = _launch.free_address()
     (servers,) = _launch.start_servers(coordinator, 1, 1, None, 1.0, True)
     lost = slackwater.init(coordinator, failure_timeout=1.0)
@@ -316,7 +317,7 @@ def test_after_a_loss_another_run_begins(shuts_down):
             table.push([1])
     assert not slackwater.is_initialized()
     if shuts_down:
-        # It was said, and is not said again.
+        # The loss was raised before, and is not raised again.
         slackwater.shutdown()
     run = slackwater.init()
     assert run is not lost and slackwater.is_initialized()
@@ -325,7 +326,7 @@ def test_after_a_loss_another_run_begins(shuts_down):
     slackwater.shutdown()
 
 
-def test_a_loss_that_no_call_has_told_of_is_told_in_the_end():
+def test_shutdown_raises_a_loss_that_no_call_has_raised():
     coordinator = _launch.free_address()
     (servers,) = _launch.start_servers(coordinator, 1, 1, None, 1.0, True)
     run = slackwater.init(coordinator, failure_timeout=1.0)
@@ -342,7 +343,7 @@ def test_a_loss_that_no_call_has_told_of_is_told_in_the_end():
     run.shutdown()
 
 
-def test_one_that_serves_begins_another_run_where_the_lost_one_met():
+def test_coordinator_address_is_free_for_another_run_after_a_loss():
     coordinator = _launch.free_address()
     code = f"import slackwater, os; slackwater.init('{coordinator}', rank=1, size=2, failure_timeout=1.0); os.kill(os.getpid(), 9)"
     other = subprocess.Popen([sys.executable, "-c", code])
@@ -357,13 +358,13 @@ def test_one_that_serves_begins_another_run_where_the_lost_one_met():
     slackwater.shutdown()
 
 
-def test_an_import_brings_neither_numpy_nor_torch():
+def test_import_loads_neither_numpy_nor_torch():
     code = "import sys, slackwater; print(sorted({'numpy', 'torch'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout == "[]\n", done
 
 
-def test_leases_are_committed_one_after_another_and_by_all_alike(run):
+def test_leases_refuse_wrong_order_and_other_inputs(run):
     table = slackwater.Table("t", rows=1, updater="sum", slack=0)
     leases = slackwater.leases("data", ranges=2, input=("a.csv", 1))
     with pytest.raises(slackwater.TableError, match="a.csv"):

@@ -32,8 +32,14 @@ impl LeasedInput {
     /// Input of `ranges` ranges, read once, in order, with one minibatch per clock.
     #[must_use]
     pub fn new(ranges: u64) -> Self {
-        let (epochs, shuffle, per_clock, fingerprint) = (1, None, 1, 0);
-        Self(LeaseTerms { ranges, epochs, shuffle, per_clock, fingerprint, input: format!("{ranges} ranges") })
+        Self(LeaseTerms {
+            ranges,
+            epochs: 1,
+            shuffle: None,
+            per_clock: 1,
+            fingerprint: 0,
+            input: format!("{ranges} ranges"),
+        })
     }
 
     /// Sets how many times the input is read. 1 unless set.

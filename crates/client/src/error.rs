@@ -30,7 +30,7 @@ pub enum Error {
     #[error(transparent)]
     Run(#[from] NodeError),
     /// A run needs at least one server and one worker. Change the size.
-    #[error("a run needs a server and a worker at least, not {} servers and {} workers", .0.servers, .0.workers)]
+    #[error("a run needs at least one server and one worker, not {} servers and {} workers", .0.servers, .0.workers)]
     RunSize(RunSize),
     /// The table's spec contradicts itself. Change the spec.
     #[error(transparent)]

@@ -299,7 +299,8 @@ impl Session {
         let logs = known.unwrap_or_else(|| {
             let logs = Arc::new(UpdateLogs::<T>::new());
             let weak = Arc::downgrade(&self.shared);
-            let (kept, spec) = (logs.clone(), spec.clone());
+            let kept = logs.clone();
+            let spec = spec.clone();
             let absorb = move || match weak.upgrade() {
                 Some(shared) => Table { shared, id, spec: spec.clone(), logs: kept.clone() }.absorb_logs(),
                 None => Ok(()),

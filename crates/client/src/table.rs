@@ -157,7 +157,8 @@ impl<T: TargetNumber> Table<T> {
     /// let hot = counts.keys(&[2]);
     /// std::thread::scope(|scope| {
     ///     for _ in 0..2 {
-    ///         let (mut log, hot) = (counts.log(), hot.clone());
+    ///         let mut log = counts.log();
+    ///         let hot = hot.clone();
     ///         scope.spawn(move || (0..100).try_for_each(|_| log.add(&hot, &[1], 1)));
     ///     }
     /// });

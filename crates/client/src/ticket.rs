@@ -145,7 +145,8 @@ impl<R: FromOutcome> Drop for Ticket<R> {
 /// # use slackwater::{RunSize, Session, TableSpec};
 /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
 /// let table = session.table::<f32>(TableSpec::dense("t", 1, 1))?;
-/// let (push, pull) = (table.push(&Keys::run(0..1), vec![1.0])?, table.pull(&Keys::run(0..1))?);
+/// let push = table.push(&Keys::run(0..1), vec![1.0])?;
+/// let pull = table.pull(&Keys::run(0..1))?;
 /// let after_both = PushOptions { after: both(&push, &pull), ..PushOptions::default() };
 /// table.push_opts(&Keys::run(0..1), vec![1.0], after_both)?.wait()?;
 /// assert!(push.is_done() && pull.is_done());
@@ -171,7 +172,8 @@ impl<R: FromOutcome> Prerequisite for Ticket<R> {
 /// # use slackwater::table::PushOptions;
 /// # let session = Session::embedded(RunSize { servers: 2, workers: 1 })?.remove(0);
 /// let table = session.table::<f32>(TableSpec::dense("t", 2, 1))?;
-/// let (push, pull) = (table.push(&Keys::run(0..1), vec![1.0])?, table.pull(&Keys::run(1..2))?);
+/// let push = table.push(&Keys::run(0..1), vec![1.0])?;
+/// let pull = table.pull(&Keys::run(1..2))?;
 /// let after = Tickets::none().and(&push).and(&pull);
 /// table.push_opts(&Keys::run(1..2), vec![2.0], PushOptions { after, ..PushOptions::default() })?.wait()?;
 /// assert!(push.is_done() && pull.is_done());
@@ -351,7 +353,8 @@ impl<T> Rows<T> {
     /// use slackwater::cluster::WorkerId;
     ///
     /// let mut sessions = Session::embedded(RunSize { servers: 1, workers: 2 })?;
-    /// let (slow, fast) = (sessions.remove(1), sessions.remove(0));
+    /// let slow = sessions.remove(1);
+    /// let fast = sessions.remove(0);
     /// let table = fast.table::<f32>(TableSpec::dense("t", 1, 1))?;
     /// fast.clock()?;
     /// let read = table.pull(&Keys::run(0..1))?;                    // parked until worker 1 has ended clock 0

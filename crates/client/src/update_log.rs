@@ -93,7 +93,8 @@ impl<T: Number> UpdateLog<T> {
     /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let table = session.table::<f32>(TableSpec::dense("t", 3, 1))?;
     /// let mut log = table.log();
-    /// let (one, two) = (table.keys(&[0, 1]), table.keys(&[1, 2]));
+    /// let one = table.keys(&[0, 1]);
+    /// let two = table.keys(&[1, 2]);
     /// log.add(&one, &[1.0, 1.0], 1)?;
     /// log.add(&two, &[1.0, 1.0], 1)?;
     /// assert!(log.add(&two, &[1.0], 1).is_err());
@@ -239,7 +240,8 @@ mod tests {
     fn logs_of_several_threads_add_up_in_a_sum_table() {
         let spec = TableSpec::sparse("t", 2);
         let logs = UpdateLogs::<i64>::new();
-        let (mut one, mut two) = (logs.open(&spec, never()), logs.open(&spec, never()));
+        let mut one = logs.open(&spec, never());
+        let mut two = logs.open(&spec, never());
         let keys = |ids: &[u64]| Keys::distinct(Placement::Spread, ids);
         one.add(&keys(&[5]), &[1, 2], 1).expect("fits");
         two.add(&keys(&[5]), &[10, 20], 2).expect("fits");
@@ -290,7 +292,9 @@ mod tests {
         for spec in [TableSpec::dense("t", 1 << 40, 1_000), TableSpec::dense("t", 1 << 40, 1_000).updater(adagrad)] {
             let logs = Arc::new(UpdateLogs::<f32>::new());
             let sent = Arc::new(AtomicUsize::new(0));
-            let (collected, kept, counted) = (logs.clone(), spec.clone(), sent.clone());
+            let collected = logs.clone();
+            let kept = spec.clone();
+            let counted = sent.clone();
             let send = Box::new(move || {
                 let rows: usize = collected.collect(&kept).iter().map(|(keys, ..)| keys.len()).sum();
                 assert!(rows * 4_000 <= FULL_BYTES, "{rows} rows");

@@ -88,7 +88,8 @@ fn one_bit_both_ways_moves_less_than_a_25th_of_the_bytes() {
         server.join().expect("a good end");
         [after.bytes_out - before.bytes_out, after.bytes_in - before.bytes_in]
     };
-    let (plain, one_bit) = (bytes(Codecs::default()), bytes(Codecs::both(["1bit"])));
+    let plain = bytes(Codecs::default());
+    let one_bit = bytes(Codecs::both(["1bit"]));
     for (way, (plain, one_bit)) in ["up", "down"].iter().zip(plain.iter().zip(&one_bit)) {
         let times = *plain as f64 / *one_bit as f64;
         assert!(times > 25.0, "{way}: {plain} bytes, {one_bit} with 1bit");
@@ -148,7 +149,8 @@ fn bandwidth_limit_holds_for_keys_and_reads() {
     let table = session.table::<f32>(TableSpec::sparse("words", 1)).expect("a table");
     let rate = 1_000_000;
     session.limit_bandwidth(Some(slackwater::cluster::Bandwidth::from_bytes_per_second(rate)));
-    let (began, before) = (std::time::Instant::now(), session.traffic().bytes_out);
+    let began = std::time::Instant::now();
+    let before = session.traffic().bytes_out;
     for round in 0..20 {
         let ids: Vec<u64> = (0..4000).map(|id| round * 4000 + id).collect();
         let keys = table.keys(&ids);
@@ -157,7 +159,8 @@ fn bandwidth_limit_holds_for_keys_and_reads() {
         assert_eq!(rows.values(), [1.0; 4000], "the read reflects its own push");
         session.clock().expect("ended");
     }
-    let (seconds, bytes) = (began.elapsed().as_secs_f64(), session.traffic().bytes_out - before);
+    let seconds = began.elapsed().as_secs_f64();
+    let bytes = session.traffic().bytes_out - before;
     assert!(bytes > 20 * 4000 * 12, "{bytes} bytes");
     // The rate, what the token bucket may have saved up, and a margin for heartbeats and estimated
     // message sizes.
@@ -179,7 +182,8 @@ fn leaving_worker_sends_its_residuals() {
         let dense = TableSpec::dense("layer", 8, 16).updater(UpdaterSpec::Sum).combine(combine);
         let sparse = TableSpec::sparse("words", 4).updater(UpdaterSpec::Sum).combine(combine);
         let specs = [dense, sparse].map(|spec| spec.consistency(Consistency::Unbounded).codecs(Codecs::up([pipeline])));
-        let (leaves, stays) = (sessions.remove(0), sessions.remove(0));
+        let leaves = sessions.remove(0);
+        let stays = sessions.remove(0);
         let tables = specs.clone().map(|spec| leaves.table::<f32>(spec).expect("a table"));
         let read = specs.map(|spec| stays.table::<f32>(spec).expect("a table"));
         let values = |round: usize| (0..8 * 16).map(|place| ((place * 7 + round) % 13) as f32).collect::<Vec<f32>>();

@@ -309,7 +309,8 @@ fn a_server_that_missed_a_goodbye_hears_it_again() {
         let serving = std::thread::spawn(move || Serve::new(server).run());
         let join = move || Session::connect(&connect(coordinator_address, SameHost::Tcp)).expect("joined");
         let first = std::thread::spawn(join);
-        let (second, first) = (join(), first.join().expect("joined"));
+        let second = join();
+        let first = first.join().expect("joined");
         let tables = [counts(&first, "counts"), counts(&second, "counts")];
         proxy.cut_after(Way::Back, offset);
         first.close().expect("left");

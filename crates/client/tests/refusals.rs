@@ -84,7 +84,9 @@ fn refused<R>(result: Result<R, Error>) -> Error {
 #[test]
 fn bad_input_is_refused_with_a_reason_and_changes_no_row() {
     let tables = Tables::new();
-    let (dense, spread, ordered) = (&tables.dense, &tables.spread, &tables.ordered);
+    let dense = &tables.dense;
+    let spread = &tables.spread;
+    let ordered = &tables.ordered;
     spread.push(&spread.keys(&[1, 2]), vec![1.0, 2.0]).expect("sent").wait().expect("pushed");
     dense.push(&Keys::run(0..10), vec![1.0; 20]).expect("sent").wait().expect("pushed");
     let before = tables.rows();
@@ -425,7 +427,8 @@ impl Raw {
 fn server_refuses_malformed_frames() {
     let spec = TableSpec::sparse("weights", 1);
     let mut raw = Raw::start(&spec);
-    let (own, stranger) = (raw.source, Source(99));
+    let own = raw.source;
+    let stranger = Source(99);
     // Any function of the list works as a signature.
     let signed = |positions: &[u64]| Signature(positions.iter().fold(7, |sum, p| sum * 31 + u128::from(*p)));
     let list = |positions: &[u64]| KeyPart::List {

@@ -75,7 +75,8 @@ fn run_of(object: &Bound<'_, PyAny>, spec: &TableSpec) -> PyResult<Option<PyKeys
     if spec.shape.placement() != Placement::Ordered || !step.eq(1)? || object.len()? == 0 {
         return Ok(None);
     }
-    let (start, stop) = (id_of(&object.getattr("start")?)?, id_of(&object.getattr("stop")?)?);
+    let start = id_of(&object.getattr("start")?)?;
+    let stop = id_of(&object.getattr("stop")?)?;
     Ok(Some(PyKeys { list: slackwater::Keys::run(start..stop), places: None, given: (stop - start) as usize }))
 }
 

@@ -1,12 +1,13 @@
-"""PyTorch training that does not wait: gradients and weights through tables.
+"""PyTorch training with parameter servers: gradients and weights travel through tables.
 
-Five lines change in a script that trains alone or with DistributedDataParallel::
+A script that trains alone, or with DistributedDataParallel, changes in five lines::
 
     import slackwater, slackwater.torch
 
     slackwater.init()
     model = Net()
-    optimizer = slackwater.torch.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model, slack=0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = slackwater.torch.DistributedOptimizer(optimizer, model, slack=0)
     for inputs, labels in shard_of(data, slackwater.rank(), slackwater.size()):
         optimizer.zero_grad()
         loss(model(inputs), labels).backward()      # .grad holds the mean over all workers

@@ -1,4 +1,5 @@
-"""Tensors bit for bit in rows of int64: whatever they hold arrives as it was, of every type, and infinities and NaN too."""
+"""Tensors of any type as bits in rows of int64, so that every value arrives unchanged, infinities
+and NaN included."""
 
 from __future__ import annotations
 
@@ -6,12 +7,12 @@ import torch
 
 # Numbers in a row.
 WIDTH = 256
-# Every tensor begins where any type may.
+# Every tensor begins at a multiple of this, so that it is aligned for any type.
 ALIGNED_BYTES = 16
 
 
 class Bits:
-    """Flat memory for tensors of any type, after one word that says whether anybody has filled it."""
+    """Flat memory for tensors of any type. Its first word says whether a worker has filled it."""
 
     def __init__(self, tensors: list[torch.Tensor]):
         self.places: list[tuple[torch.Tensor, int, int]] = []
@@ -24,7 +25,7 @@ class Bits:
         self.memory = torch.zeros(self.rows, WIDTH, dtype=torch.int64)
 
     def gather(self) -> torch.Tensor:
-        """Fills the memory from the tensors."""
+        """Copies the tensors into the memory, and returns it."""
         self.memory[0, 0] = 1
         for tensor, first, last in self.places:
             here = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
@@ -33,11 +34,11 @@ class Bits:
 
     @property
     def is_filled(self) -> bool:
-        """Whether what was read is what anybody gave."""
+        """Whether the memory has what a worker has pushed, not initial zeros."""
         return bool(self.memory[0, 0] == 1)
 
     def scatter(self) -> None:
-        """Fills the tensors from the memory."""
+        """Copies the memory into the tensors."""
         with torch.no_grad():
             for tensor, first, last in self.places:
                 there = self.memory.view(-1).view(torch.uint8)[first:last]

@@ -1,4 +1,5 @@
-"""What a step means with slack: the local optimiser makes a change, which is added to weights that all share."""
+"""Steps with slack (stale synchronous parallel): each worker's optimiser makes a change of the
+weights, and the servers add it to weights that all workers share."""
 
 from __future__ import annotations
 
@@ -14,13 +15,16 @@ from ._weights import Sharer, Weights, by_dtype, not_finite_gradient, refused, u
 
 
 class Deltas:
-    """Slack > 0: each worker's changes, divided by their number, are added to weights that all share.
+    """Slack > 0: the servers add each worker's changes, divided by the number of workers, to the
+    shared weights.
 
-    What one step pushes, and the weights after it, travel while the next step is computed. They are asked for a clock early, so a table's slack is
-    one less than the optimiser's.
+    A step's push, and the read of the weights after it, travel while the worker computes the next
+    step. The worker asks for weights a clock early, so the tables' slack is one less than the
+    optimiser's.
     """
 
-    # A GradScaler finds what is not finite on one worker alone, which ends its clock all the same.
+    # A GradScaler finds a gradient that is not finite on one worker alone, which must end its clock
+    # all the same. So `step()` handles the scaling.
     unscales = True
 
     def __init__(
@@ -44,15 +48,16 @@ class Deltas:
         if run._session.joined_late:
             self.synchronize(together=False)
         else:
-            # Worker 0's weights are everybody's already.
+            # All workers have worker 0's weights already.
             self.sharer.ask()
             for part in self.parts:
                 part.note_versions()
 
     def recover(self) -> None:
-        """Nothing is under way between a backward and its step."""
+        """Does nothing: no push is under way between a backward and its step."""
 
     def synchronize(self, together: bool) -> None:
+        """Reads the shared weights anew: see :meth:`DistributedOptimizer.synchronize`."""
         self.sharer.read(together)
         for part in self.parts:
             part.flat.memory.copy_(part.take())
@@ -60,7 +65,7 @@ class Deltas:
             part.note_versions()
 
     def give_weights(self) -> None:
-        """Gives everybody the first worker's weights."""
+        """Gives all workers the first worker's weights."""
         for part in self.parts:
             part.gather()
         mine = [part.flat.memory.clone() for part in self.parts]
@@ -74,6 +79,8 @@ class Deltas:
         self.synchronize(together=True)
 
     def step(self, closure: Optional[Callable[[], Any]], scaled: Scaled) -> Any:
+        """Takes a step of the local optimiser, pushes its change, and takes the shared weights.
+        Returns what the closure returned."""
         warn_if_changed(self.parts)
         for part in self.parts:
             part.settle()
@@ -86,7 +93,8 @@ class Deltas:
                 part.change.zero_()
         self.sharer.share([part.flat.pieces if lost is None else [] for part in self.parts])
         for part in self.parts:
-            # They were asked for before this step, and hold this worker's earlier ones.
+            # Asked for before this step, so these rows have this worker's earlier changes, but not
+            # this one.
             torch.add(part.take(), part.change, out=part.flat.memory)
             part.scatter()
             part.note_versions()
@@ -96,7 +104,8 @@ class Deltas:
         return result
 
     def _step_alone(self, closure: Optional[Callable[[], Any]], scaled: Scaled) -> tuple[Any, Optional[str]]:
-        """A step of the local optimiser, unless a gradient is not finite: its state would never be again. Returns what the closure did, and that gradient's name."""
+        """Takes a step of the local optimiser, unless a gradient is not finite: that would spoil
+        its state for good. Returns what the closure returned, and the name of that gradient."""
         lost: Optional[str] = None
 
         def is_sound() -> bool:
@@ -117,7 +126,8 @@ class Deltas:
         return self.optimizer.step(checked), lost
 
     def _find_change(self) -> Optional[str]:
-        """Leaves in ``change`` what the step has changed, for its share of the workers. Returns the name of a parameter of which that is not finite."""
+        """Computes into ``change`` what the step has changed, divided by the number of workers.
+        Returns the name of a parameter whose change is not finite."""
         lost: Optional[str] = None
         live = len(self.run._session.live_ranks())
         for part in self.parts:

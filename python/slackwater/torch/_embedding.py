@@ -1,4 +1,5 @@
-"""Embeddings of any size: rows live on the servers, appear on first use, and come one batch at a time."""
+"""Embeddings of any size: the servers hold the rows in a sparse table, rows are made on first use,
+and a worker pulls the rows of one batch at a time."""
 
 from __future__ import annotations
 
@@ -11,23 +12,23 @@ from .._slackwater import Keys, Ticket
 from .._table import Table
 from ._first import root_first
 
-# Batches whose rows may be asked for early.
+# How many batches can be prefetched.
 AHEAD = 4
 
 
 class Ahead(NamedTuple):
-    """Rows that were asked for."""
+    """The rows of a batch that was prefetched."""
 
-    # As they were then.
+    # The ids of the batch, copied: the caller may change its tensor.
     ids: torch.Tensor
-    # For each id its place among the rows.
+    # For each id, the index of its row.
     inverse: torch.Tensor
     keys: Keys
     ticket: Ticket
 
 
 class _Rows(torch.nn.Module):
-    """The rows of a sparse table that a batch needs."""
+    """A module on a sparse table: pulls and pushes the rows that a batch needs."""
 
     def __init__(
         self, name: str, embedding_dim: int, updater: str, slack: Optional[int], codecs: Any, scale: float, seed: int,
@@ -42,8 +43,10 @@ class _Rows(torch.nn.Module):
         self._ahead: list[Ahead] = []
 
     def prefetch(self, ids: torch.Tensor) -> None:
-        """Asks for the rows of a batch that comes soon, and returns at once: before the ``forward`` of the batch at hand, or after it. What is pushed until then may
-        not be in them, beyond what the table's slack asks. Of more than four batches the oldest are forgotten."""
+        """Asks for the rows of a coming batch, and returns at once. Call it before or after the
+        ``forward`` of the current batch; the ``forward`` of the coming batch then finds its rows.
+        They may lack pushes made after this call, within the table's slack. Keeps four batches and
+        forgets older ones. Raises ``TypeError`` if ``ids`` are not integers."""
         if ids.is_floating_point():
             raise TypeError(f"ids are integers, not {ids.dtype}")
         unique, inverse = torch.unique(ids, return_inverse=True)
@@ -53,7 +56,8 @@ class _Rows(torch.nn.Module):
         del self._ahead[:-AHEAD]
 
     def _pull(self, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Rows of the batch's ids, each once, and for each id its place among them."""
+        """Pulls the rows of the batch's ids, each once. Returns them, and for each id the index of
+        its row."""
         place = next((place for place, ahead in enumerate(self._ahead) if torch.equal(ahead.ids, ids)), None)
         if place is None:
             self.prefetch(ids)
@@ -66,17 +70,19 @@ class _Rows(torch.nn.Module):
         return rows, inverse
 
     def _push(self, keys: Keys, leaf: torch.Tensor) -> None:
+        """Pushes the gradients of the rows after a backward."""
         gradient, leaf.grad = leaf.grad, None
-        # A failure shows at the end of the clock.
+        # The end of the clock raises a failure.
         self.table.push_async(gradient.contiguous(), keys)
 
     def get_extra_state(self) -> dict[str, torch.Tensor]:
-        """Every row that there is, with what its updater keeps beside it: part of ``state_dict()``."""
+        """Returns every row with its updater's state, as a part of ``state_dict()``."""
         state = self.table.state()
         return {"keys": torch.from_numpy(state["keys"].astype("int64")), "rows": torch.from_numpy(state["rows"].copy())}
 
     def set_extra_state(self, state: dict[str, torch.Tensor]) -> None:
-        """Sets rows to what they were: what ``load_state_dict()`` does. Every worker calls it, as it does for the rest of a model, and the first one's counts."""
+        """Sets rows to those of a state; ``load_state_dict()`` calls it. Every worker must call it;
+        the first worker's state counts."""
         run = _run.current()
         root_first(
             run,
@@ -87,11 +93,20 @@ class _Rows(torch.nn.Module):
 
 
 class Embedding(_Rows):
-    """As :class:`torch.nn.Embedding`, on a sparse table: ids are any integers that are not negative, and nobody says how many there are.
+    """As :class:`torch.nn.Embedding`, on a sparse table: ids are any integers that are not
+    negative, and their number need not be known.
 
-    ``forward`` pulls the rows of a batch's ids, each once; ``backward`` pushes their gradients, to which the servers apply ``updater`` (its settings are
-    further arguments: ``rate=0.05``). Rows begin at random, with a standard deviation of ``scale``. Workers end their clocks with
-    :func:`slackwater.clock`, or a :class:`DistributedOptimizer` of the model's other parameters does.
+    ``forward`` pulls the rows of a batch's ids, each once. ``backward`` pushes their gradients, and
+    the servers apply ``updater`` to them.
+
+    * ``name``: the name of the table.
+    * ``embedding_dim``: how many numbers a row has.
+    * ``updater``, ``slack``, ``codecs``: as in :class:`slackwater.Table`. The updater's settings
+      are further arguments, as in ``rate=0.05``.
+    * ``scale``, ``seed``: standard deviation and seed of the random initial rows.
+
+    A worker ends its clock by :func:`slackwater.clock`, or by ``step()`` of a
+    :class:`DistributedOptimizer` of the model's other parameters.
     """
 
     def __init__(
@@ -101,13 +116,14 @@ class Embedding(_Rows):
         super().__init__(name, embedding_dim, updater, slack, codecs, scale, seed, settings)
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        """Rows of ``ids``, in their shape with ``embedding_dim`` after it."""
+        """Returns the rows of ``ids``, in the shape of ``ids`` followed by ``embedding_dim``."""
         rows, inverse = self._pull(ids)
         return torch.nn.functional.embedding(inverse, rows)
 
 
 class EmbeddingBag(_Rows):
-    """As :class:`torch.nn.EmbeddingBag` (mode "sum" or "mean"), on a sparse table: see :class:`Embedding`."""
+    """As :class:`torch.nn.EmbeddingBag` with mode "sum" or "mean", on a sparse table. The other
+    arguments are those of :class:`Embedding`."""
 
     def __init__(
         self, name: str, embedding_dim: int, *, mode: str = "mean", updater: str = "adagrad", slack: Optional[int] = 2,
@@ -119,6 +135,7 @@ class EmbeddingBag(_Rows):
         self.mode = mode
 
     def forward(self, ids: torch.Tensor, offsets: Optional[torch.Tensor] = None) -> torch.Tensor:
-        """A row for each bag: those of a 2-dimensional ``ids``, or those that begin at ``offsets``."""
+        """Returns a row for each bag: a row of a 2-dimensional ``ids``, or the ids from each of
+        ``offsets`` on."""
         rows, inverse = self._pull(ids)
         return torch.nn.functional.embedding_bag(inverse, rows, offsets, mode=self.mode)

@@ -1,4 +1,6 @@
-"""What one worker does, or gives, before the others go on. No barrier: a worker may come meanwhile, which everybody would wait for at one, and which waits for them."""
+"""Work of one worker before the others go on, and broadcasts of its tensors. Uses a table, not a
+barrier. A worker that joins meanwhile would wait here for the others, and they would wait for it at
+the barrier."""
 
 from __future__ import annotations
 
@@ -11,13 +13,14 @@ from .._slackwater import RunError
 from .._table import Table
 from ._bits import WIDTH, Bits
 
-# How often the others look whether it is done.
+# How often the other workers check whether the work is done.
 LOOK_SECONDS = 0.002
 
 
 def root_first(run: Any, root: int, work: Callable[[], object]) -> None:
-    """Has worker ``root`` do ``work``, and the others return when it is done. All workers call it at the same point, late ones too."""
-    # A name that starts with a point is in no checkpoint.
+    """Runs ``work`` on worker ``root``; the other workers return when it is done. All workers call
+    it at the same point, late ones too. Raises :class:`RunError` if ``root`` leaves before."""
+    # Checkpoints leave out tables whose names begin with a dot.
     done = Table(f".done {run._session.unique_number()}", rows=1, updater="assign", slack=None)
     if run.rank == root:
         work()
@@ -29,14 +32,14 @@ def root_first(run: Any, root: int, work: Callable[[], object]) -> None:
         if done.pull(out=seen)[0] == 1:
             return
         if not is_live:
-            raise RunError(f"worker {root}, which has the first weights, is gone before it gave them to the others; start the run again")
+            raise RunError(f"worker {root}, which has the first weights, left before it gave them to the others; start the run again")
         time.sleep(LOOK_SECONDS)
 
 
 def broadcast(run: Any, tensors: list[torch.Tensor], root: int) -> None:
-    """Gives all workers what worker ``root`` has in these tensors."""
+    """Copies worker ``root``'s values of these tensors to all workers."""
     bits = Bits(tensors)
-    # A name that starts with a point is in no checkpoint.
+    # Checkpoints leave out tables whose names begin with a dot.
     name = f".broadcast {run._session.unique_number()}"
     table = Table(name, rows=bits.rows, width=WIDTH, dtype="int64", updater="assign", slack=None)
     root_first(run, root, lambda: table.push(bits.gather()))

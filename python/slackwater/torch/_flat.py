@@ -1,4 +1,5 @@
-"""Tensors laid end to end in rows of one table, so that many small ones travel as one."""
+"""Flat memory: many small tensors lie end to end in the rows of one table, so that they travel as
+one push."""
 
 from __future__ import annotations
 
@@ -8,12 +9,12 @@ import torch
 
 # Numbers in a row. Each tensor begins at a row, so that a refused row names its tensor.
 WIDTH = 256
-# Tensors are put together up to this many bytes; a larger one goes by itself.
+# A bucket has tensors of up to this many bytes; a larger tensor has a bucket of its own.
 FUSED_BYTES = 4 << 20
 
 
 class Piece:
-    """Where a tensor lies in its flat memory."""
+    """The place of a tensor in flat memory."""
 
     def __init__(self, name: str, tensor: torch.Tensor, first: int):
         self.name = name
@@ -41,7 +42,7 @@ class Flat:
         self.memory = torch.zeros(self.rows * WIDTH, dtype=dtype)
 
     def names_at(self, row: int) -> str:
-        """Whose row that is."""
+        """The name of the tensor that has this row."""
         for piece in self.pieces:
             if piece.first // WIDTH <= row < piece.first // WIDTH + piece.rows:
                 return piece.name
@@ -49,12 +50,14 @@ class Flat:
 
 
 def table_dtype(dtype: torch.dtype) -> torch.dtype:
-    """What a table holds numbers of this type as: halves travel as float32."""
+    """The number type of the table for tensors of this type. Half-precision numbers travel as
+    float32."""
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
 def buckets(named: list[tuple[str, torch.Tensor]]) -> Iterator[tuple[torch.dtype, list[tuple[str, torch.Tensor]]]]:
-    """Tensors put together, in their order, by what a table holds them as and up to :data:`FUSED_BYTES`."""
+    """Groups tensors into buckets, in their order: of one number type, and of up to
+    :data:`FUSED_BYTES`."""
     open_ones: dict[torch.dtype, tuple[int, list[tuple[str, torch.Tensor]]]] = {}
     for name, tensor in named:
         dtype = table_dtype(tensor.dtype)
@@ -70,15 +73,16 @@ def buckets(named: list[tuple[str, torch.Tensor]]) -> Iterator[tuple[torch.dtype
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    """As tables call it."""
+    """The type's name in tables."""
     return str(dtype).removeprefix("torch.")
 
 
 def upward(codecs: Any) -> Any:
-    """Codecs for what is pushed alone, unless both directions are said: what is read of gradients, or of sums of changes, is not shrunk twice."""
+    """Uses codecs for pushes only, unless the caller names both directions: gradients and changes
+    are encoded once, not again when they are read."""
     return codecs if codecs is None or isinstance(codecs, Mapping) else {"up": [codecs] if isinstance(codecs, str) else list(codecs)}
 
 
 def cached(codecs: Any, rows: int) -> Optional[int]:
-    """Rows that a worker keeps copies of: a codec that loses something sends changes, which are added to those."""
+    """How many rows to cache: lossy codecs send reads as deltas, which are added to cached rows."""
     return rows if codecs and (not isinstance(codecs, Mapping) or codecs.get("down")) else None

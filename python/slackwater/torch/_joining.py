@@ -1,8 +1,14 @@
-"""Workers that come to a run in lock-step under way: they ask, and are given the weights of a clock on which all agree.
+"""Workers that join a lock-step run under way: they ask for the weights, and another worker sends
+those of a clock that all agree on.
 
-In lock-step the weights are with the workers, equal whenever a step is done. Whoever comes takes part from the clock where the others are, which does not
-end without it. It marks that clock and pushes no gradient; all read the marks when the clock is over, as they read the means, take their
-step, and the first of them gives weights, buffers and the optimiser's state. From the next clock on the one that came is as the others are.
+In lock-step the workers have the weights, which are equal whenever a step is done.
+
+1. A new worker takes part from the clock of the other workers on, which does not end without it. It
+   pushes a mark in that clock, and no gradient.
+2. All workers read the marks when the clock is over, together with the means, and take their step.
+3. The first worker (the live one of the lowest rank) sends weights, buffers and the optimiser's
+   state.
+4. From the next clock on the new worker trains as the others do.
 """
 
 from __future__ import annotations
@@ -19,31 +25,34 @@ from ._marks import Marks
 
 # Numbers in a row of an answer.
 WIDTH = 1024
-# How often somebody who has asked looks for the answer, and after how long it asks again: the one who should have answered may be gone.
+# How often a new worker looks for the answer, and after how long it asks again, because the worker
+# that should answer may be lost.
 LOOK_SECONDS = 0.01
 AGAIN_SECONDS = 30.0
 
 
 class Joining:
-    """What the workers of one optimiser ask and tell each other when one comes."""
+    """The questions and answers between the workers of one optimiser when a worker joins."""
 
     def __init__(self, run: Any, number: int, model: torch.nn.Module, optimizer: torch.optim.Optimizer, marks: Marks):
         self.run, self.model, self.optimizer, self.marks = run, model, optimizer, marks
-        # Rows of the worker that answers, from its rank × 2**32 on. The first says which clock's, and how long the others are.
+        # The answering worker's rows begin at its rank × 2**32. The first row has the clock and the
+        # size of the rest.
         self.answers = Table(f".answers {number}", width=WIDTH, dtype="int64", updater="assign", slack=None)
-        # The clock whose question is to be answered.
+        # The clock in which a worker has joined, until it is answered.
         self.asked: Optional[int] = None
 
     def hear(self, clock: int) -> float:
-        """The share of workers that came in that clock, by its marks."""
+        """Returns the share of workers that joined in that clock, by its marks."""
         share = self.marks.came(clock)
         self.asked = clock if share > 0 else self.asked
         return share
 
     def answer(self) -> None:
-        """Gives what this worker has to those that came, if it is the one to do so. To be called when the step of that clock is done."""
+        """Sends this worker's state to the workers that joined, if this is the first worker. Called
+        when the step of that clock is done."""
         clock, self.asked = self.asked, None
-        # Who comes later has a higher rank.
+        # Workers that join have higher ranks, so the lowest rank has the weights.
         if clock is None or self.run.rank != min(self.run._session.live_ranks()):
             return
         content = io.BytesIO()
@@ -58,16 +67,18 @@ class Joining:
         self.answers.push(head, keys=[first])
 
     def join(self) -> None:
-        """Takes the others' weights, buffers and optimiser's state. Returns at the clock after theirs."""
+        """Takes the other workers' weights, buffers and optimiser state. Returns in the clock after
+        the one they are of. Raises :class:`RunError` if no other worker is left."""
         session = self.run._session
         while True:
             clock = session.now()
             if len(session.live_ranks()) < 2:
-                raise RunError("this worker came to a run that nobody is left of, so that nobody can give it the weights; start a new run")
+                raise RunError("this worker joined a run that all other workers have left, so none can give it the weights; start a new run")
             self.marks.come(clock)
             session.clock()
             self.marks.ask().wait()
-            # Other marks may be heard instead if this clock had ended before.
+            # If the clock had ended before this worker's mark, the marks are of another clock: try
+            # again.
             if self.hear(clock) > 0:
                 self.asked = None
                 content = self._await_answer(clock)
@@ -75,6 +86,7 @@ class Joining:
                     return self._take(torch.load(io.BytesIO(content), weights_only=True))
 
     def _await_answer(self, clock: int) -> Optional[bytes]:
+        """Waits for the answer to the mark of a clock. None if it is time to ask again."""
         session, limit = self.run._session, time.monotonic() + AGAIN_SECONDS
         asked = others = [rank for rank in session.live_ranks() if rank != self.run.rank]
         while others == asked and time.monotonic() < limit:
@@ -89,6 +101,7 @@ class Joining:
         return None
 
     def _take(self, given: dict[str, Any]) -> None:
+        """Copies an answer into the model and the optimiser."""
         with torch.no_grad():
             for tensor, theirs in zip(self._tensors(), given["tensors"], strict=True):
                 tensor.copy_(theirs)

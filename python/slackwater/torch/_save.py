@@ -1,4 +1,5 @@
-"""State in safetensors files, which many programs read, ``slackwater inspect`` among them."""
+"""Saving and loading of state in safetensors files, which many programs read, such as ``slackwater
+inspect``."""
 
 from __future__ import annotations
 
@@ -13,12 +14,14 @@ _NAMES = {
     torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8", torch.bool: "BOOL",
 }  # fmt: skip
 _DTYPES = {name: dtype for dtype, name in _NAMES.items()}
-# What a header may take: as other readers of the format have it.
+# The longest header in bytes, as in other readers of the format.
 _LONGEST_HEADER = 100_000_000
 
 
 def save(state: Any, path: str | os.PathLike[str]) -> None:
-    """Writes a module, or its ``state_dict()``, as one safetensors file, whole or not at all."""
+    """Writes a module, or its ``state_dict()``, as one safetensors file, whole or not at all.
+    Raises ``TypeError`` for a value that is not a tensor, or a tensor of a type that the format
+    does not have."""
     state = state.state_dict() if isinstance(state, torch.nn.Module) else state
     header: dict[str, Any] = {}
     parts, end = [], 0
@@ -32,7 +35,7 @@ def save(state: Any, path: str | os.PathLike[str]) -> None:
         end += len(part)
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    # Every rank may write the same.
+    # Write to a file of this process first: every rank may save to the same path.
     beside = f"{os.fspath(path)}.{os.getpid()}.part"
     with open(beside, "wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
@@ -44,12 +47,13 @@ def save(state: Any, path: str | os.PathLike[str]) -> None:
 
 
 def load(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """What :func:`save` wrote, for ``load_state_dict()``."""
+    """Reads a file that :func:`save` wrote. Returns the state for ``load_state_dict()``. Raises
+    ``ValueError`` if it is not a safetensors file, or has a type that PyTorch does not have."""
     with open(path, "rb") as file:
         content = file.read()
     length = int.from_bytes(content[:8], "little")
     if len(content) < 8 or length > min(len(content) - 8, _LONGEST_HEADER):
-        raise ValueError(f"{os.fspath(path)} is no safetensors file")
+        raise ValueError(f"{os.fspath(path)} is not a safetensors file")
     header = json.loads(content[8 : 8 + length])
     data = bytearray(content[8 + length :])
     state: dict[str, Any] = {}
@@ -71,11 +75,12 @@ def load(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def _tensors(prefix: str, state: Mapping[str, Any]) -> Any:
+    """Yields the tensors of a state, with their names in the file."""
     for name, value in state.items():
         if isinstance(value, torch.Tensor):
             yield prefix + name, value
         elif isinstance(value, Mapping):
-            # Rows of tables, within a module's state.
+            # Rows of a table: a mapping within a module's state.
             yield from _tensors(f"{prefix}{name}//", value)
         else:
             raise TypeError(f"'{prefix}{name}' is a {type(value).__name__}, and safetensors holds tensors")

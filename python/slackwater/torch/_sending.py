@@ -1,7 +1,9 @@
-"""Pushes that compete for the network: so many bytes are under way at once, and of what waits the front layers' goes first.
+"""Priority queue of a step's pushes (credit-based flow control, as in BytePS): at most so many
+bytes are under way, and waiting pushes of front layers go first.
 
-Backward comes to the last layers first, and the next forward wants the first ones first. What has been handed over keeps its order, so
-only so much is handed over as keeps the network busy (the credits of BytePS).
+Backward computes the last layers' gradients first, and the next forward needs the first layers
+first. Pushes that were handed over keep their order. So only as many bytes are handed over as keep
+the network busy.
 """
 
 from __future__ import annotations
@@ -12,12 +14,12 @@ from typing import Callable, Optional
 
 from .._slackwater import RefusedError, Ticket
 
-# What keeps the network busy until the next gradient comes.
+# How many bytes may be under way: enough to keep the network busy until the next gradient comes.
 CREDIT_BYTES = 16 << 20
 
 
 class Pushed:
-    """A push that was asked for: it waits, is under way, or is done."""
+    """A push of the queue: it waits, is under way, or is done."""
 
     def __init__(self, size: int, push: Callable[[], Ticket]):
         self.size = size
@@ -26,13 +28,15 @@ class Pushed:
         self._refused: Optional[RefusedError] = None
 
     def send(self) -> None:
+        """Hands the push over to the worker."""
         self._ticket = self._push()
 
     def is_done(self) -> bool:
+        """Whether it was sent and is done."""
         return self._ticket is not None and self._ticket.done()
 
     def settle(self) -> None:
-        """Waits until it is done, well or not. It must have been sent."""
+        """Waits until it is done or refused. It must have been sent."""
         try:
             if self._refused is None:
                 self._ticket.wait()
@@ -40,14 +44,14 @@ class Pushed:
             self._refused = error
 
     def wait(self) -> None:
-        """Waits until it is done. Raises if it was refused."""
+        """Waits until it is done. Raises RefusedError if it was refused."""
         self.settle()
         if self._refused is not None:
             raise self._refused
 
 
 class Sending:
-    """The pushes of a step."""
+    """The queue of a step's pushes."""
 
     def __init__(self, credit: int = CREDIT_BYTES):
         self.credit = credit
@@ -56,7 +60,8 @@ class Sending:
         self._asked = 0
 
     def push(self, place: int, size: int, push: Callable[[], Ticket]) -> Pushed:
-        """Sends, or puts aside, what ``push`` pushes: ``size`` bytes for the layer at ``place``, counted from the front."""
+        """Sends or queues a push of ``size`` bytes for the layer ``place``, counted from the front.
+        ``push`` makes it."""
         pushed = Pushed(size, push)
         self._asked += 1
         heapq.heappush(self._waiting, (place, self._asked, pushed))
@@ -64,7 +69,8 @@ class Sending:
         return pushed
 
     def proceed(self) -> None:
-        """Sends what may be sent by now. What is larger than the credit goes when nothing else is under way."""
+        """Sends the pushes that the credit allows. A push larger than the credit goes when no other
+        is under way."""
         while self._under_way and self._under_way[0].is_done():
             self._under_way.popleft()
         used = sum(pushed.size for pushed in self._under_way)
@@ -75,13 +81,14 @@ class Sending:
             self._under_way.append(pushed)
 
     def drop(self) -> None:
-        """Forgets what waits, and returns when what was sent is done: its memory may be changed from then on."""
+        """Forgets waiting pushes, and waits until sent ones are done: their memory may change from
+        then on."""
         self._waiting.clear()
         while self._under_way:
             self._under_way.popleft().settle()
 
     def finish(self) -> None:
-        """Returns when everything has been sent, though not all of it is done."""
+        """Waits until every push has been sent. Some may still be under way."""
         while self._waiting:
             self._under_way.popleft().settle()
             self.proceed()

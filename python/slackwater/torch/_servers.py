@@ -1,4 +1,5 @@
-"""What a step means on the servers: gradients go up, optimisers are there, and weights come down."""
+"""Steps with ``on="servers"``: workers push gradients, the servers hold the optimiser and apply the
+mean of each clock, and workers read the weights."""
 
 from __future__ import annotations
 
@@ -14,13 +15,16 @@ from ._weights import Sharer, Weights, by_dtype, refused, unscale, warn_if_chang
 
 
 class OnServers:
-    """The servers keep the optimiser's state: gradients go up, and what they make of the first weights comes down.
+    """The servers hold the optimiser's state. Workers push gradients, and read how the weights have
+    changed since the beginning.
 
-    Gradients are pushed by ``step()``, so that clipping and scaling are heeded. With slack they travel while the next step is computed, and so do
-    the weights, which are asked for a clock early.
+    ``step()`` pushes the gradients, so they are clipped and unscaled before. With slack, gradients
+    and weights travel while the worker computes the next step, and it asks for weights a clock
+    early.
     """
 
-    # A GradScaler finds what is not finite on one worker alone, which ends its clock all the same.
+    # A GradScaler finds a gradient that is not finite on one worker alone, which must end its clock
+    # all the same. So `step()` handles the scaling.
     unscales = True
 
     def __init__(
@@ -31,7 +35,8 @@ class OnServers:
         self.sharing, self.samples = True, 1.0
         names = {id(parameter): name for name, parameter in named}
         self.parts: list[Weights] = []
-        # Of each part the place of its group, which is another one after `load_state_dict()`.
+        # For each part, the index of its parameter group. The group objects change in
+        # `load_state_dict()`.
         self.groups: list[int] = []
         for place, group in enumerate(optimizer.param_groups):
             updater, settings = _updater(optimizer, group)
@@ -48,27 +53,30 @@ class OnServers:
 
                 self.parts.append(Weights(together, dtype, table))
                 self.groups.append(place)
-        # Rows begin at zero: they are what the weights have changed by.
+        # The first weights. Table rows begin at zero, and hold the change since then.
         self.first = [part.flat.memory.clone() for part in self.parts]
         self.settings = [_updater(optimizer, group)[1] for group in optimizer.param_groups]
         self.sharer = Sharer(run, self.parts, buffers, number)
         self.synchronize(together=False)
 
     def recover(self) -> None:
-        """Nothing is under way between a backward and its step."""
+        """Does nothing: no push is under way between a backward and its step."""
 
     def synchronize(self, together: bool) -> None:
+        """Reads the weights anew: see :meth:`DistributedOptimizer.synchronize`."""
         self.sharer.read(together)
         self._take()
 
     def _take(self) -> None:
+        """Sets the weights to the first weights plus the rows that were read."""
         for part, first in zip(self.parts, self.first):
             torch.add(part.take(), first, out=part.flat.memory)
             part.scatter()
             part.note_versions()
 
     def give_weights(self) -> None:
-        """Gives everybody the first worker's weights: from now on what the servers have is counted from these."""
+        """Gives all workers the first worker's weights. The servers' changes are added to these
+        from now on."""
         for part in self.parts:
             part.gather()
         tensors = [part.flat.memory.clone() for part in self.parts]
@@ -79,6 +87,7 @@ class OnServers:
         self._take()
 
     def step(self, closure: Optional[Callable[[], Any]], scaled: Scaled) -> Any:
+        """Pushes gradients and takes the weights. Returns what the closure returned."""
         warn_if_changed(self.parts)
         result = None
         if closure is not None:
@@ -94,7 +103,7 @@ class OnServers:
             for piece in with_gradient:
                 piece.view(part.change).copy_(piece.tensor.grad)
             lost = lost or part.not_finite()
-            # What nobody pushes stays as it is, and so does the state of its optimiser.
+            # A parameter that no worker pushes stays as it is, with its optimiser state.
             used.append(with_gradient)
         is_lost = lost is not None or scaled.is_lost
         if lost is not None:
@@ -111,13 +120,14 @@ class OnServers:
         return result
 
     def _tune(self) -> None:
-        """Has the servers follow the learning rates. The other settings are theirs for good."""
+        """Sends changed learning rates to the servers. Raises ``ValueError`` if another setting has
+        changed, because servers cannot change it."""
         for place, group in enumerate(self.optimizer.param_groups):
             _, settings = _updater(self.optimizer, group)
             known = self.settings[place]
             if other := [name for name in settings if name != "rate" and settings[name] != known[name]]:
                 raise ValueError(
-                    f"servers keep {', '.join(other)} as it was when the optimiser was made; leave it alone (cycle_momentum=False of OneCycleLR), or say on='workers'"
+                    f"servers cannot change {', '.join(other)} after the optimiser was made; leave it as it was (cycle_momentum=False of OneCycleLR), or say on='workers'"
                 )
             if settings["rate"] != known["rate"] and self.run.rank == min(self.run._session.live_ranks(), default=self.run.rank):
                 for part, of in zip(self.parts, self.groups):
@@ -127,7 +137,8 @@ class OnServers:
 
 
 def _updater(optimizer: torch.optim.Optimizer, group: dict[str, Any]) -> tuple[str, dict[str, float]]:
-    """The servers' updater that does what this optimiser does."""
+    """The servers' updater and its settings that match an optimiser. Raises ``ValueError`` if there
+    is none."""
     kind = type(optimizer).__name__
     odd = [name for name in ("weight_decay", "nesterov", "amsgrad", "maximize", "dampening", "lr_decay") if group.get(name)]
     if odd:

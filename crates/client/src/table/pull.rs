@@ -46,7 +46,8 @@ impl<T: TargetNumber> Table<T> {
     /// // Reuse the same memory for each pull.
     /// let mut memory = vec![0.0; 2];
     /// for _ in 0..3 {
-    ///     let (into, after) = (Some(memory.into()), Tickets::none().and(&push));
+    ///     let into = Some(memory.into());
+    ///     let after = Tickets::none().and(&push);
     ///     let rows = table.pull_opts(&keys, PullOptions { into, after, ..PullOptions::default() })?.wait()?;
     ///     memory = rows.into_values();
     ///     assert_eq!(memory, [-1.0, 0.0]);
@@ -130,7 +131,8 @@ impl<T: TargetNumber> Table<T> {
     /// for table in [&table, &other] {
     ///     table.push(&table.keys(&[7, 8]), vec![0.25, 0.5])?.wait()?;
     /// }
-    /// let (one, two) = (table.scan_opts(.., with_state.clone())?.wait()?, other.scan_opts(.., with_state)?.wait()?);
+    /// let one = table.scan_opts(.., with_state.clone())?.wait()?;
+    /// let two = other.scan_opts(.., with_state)?.wait()?;
     /// assert_eq!(one.values(), two.values());
     /// # session.close()?;
     /// # Ok::<(), slackwater::Error>(())

@@ -101,7 +101,8 @@ impl<T: TargetNumber> Table<T> {
     /// pushing, if the push must wait for other operations first.
     fn push_lent(&self, keys: &Keys, values: &[T], examples: u64) -> Result<Option<Ticket<()>>, Error> {
         let driver = &self.shared.driver;
-        let (table, row_bytes) = (self.id, self.spec.row_bytes());
+        let table = self.id;
+        let row_bytes = self.spec.row_bytes();
         lend(values, |lent| {
             let ticket = driver.call(|worker| {
                 let Some(ticket) = worker.begin_push(table, keys, examples)? else { return Ok(None) };

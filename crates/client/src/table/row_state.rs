@@ -122,7 +122,8 @@ impl<T: TargetNumber> Table<T> {
     /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let adagrad = UpdaterSpec::Adagrad { rate: 0.5, epsilon: 1e-8 };
     /// let table = session.table::<f32>(TableSpec::sparse("t", 1).updater(adagrad))?;
-    /// let (seven, both) = (table.keys(&[7]), table.keys(&[7, 8]));
+    /// let seven = table.keys(&[7]);
+    /// let both = table.keys(&[7, 8]);
     /// table.push(&both, vec![4.0, 4.0])?.wait()?;
     /// table.delete(&seven)?.wait()?;
     /// assert_eq!(table.pull(&both)?.wait()?.values(), [0.0, -0.5]);

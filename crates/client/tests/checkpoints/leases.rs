@@ -165,7 +165,8 @@ fn resumed_run_refuses_another_input() {
         Ok(cases.each_ref().map(refused))
     });
     let [letters, unshuffled] = refusals.expect("the run itself goes on").remove(0);
-    let (letters, unshuffled) = (letters.expect("refused"), unshuffled.expect("refused"));
+    let letters = letters.expect("refused");
+    let unshuffled = unshuffled.expect("refused");
     assert!(letters.contains("a run that read numbers, and this worker reads letters"), "{letters}");
     assert!(unshuffled.contains("shuffled by seed 5, and is now cut into 300 ranges in order"), "{unshuffled}");
 }

@@ -130,7 +130,8 @@ impl Proxy {
                 let abandoned = Arc::new(AtomicBool::new(false));
                 let Ok(kept) = near.try_clone() else { continue };
                 shared.lock().expect("not poisoned").near.push((kept, abandoned.clone()));
-                let (there, back) = ((shared.clone(), abandoned.clone()), (shared.clone(), abandoned));
+                let there = (shared.clone(), abandoned.clone());
+                let back = (shared.clone(), abandoned);
                 std::thread::spawn(move || pump(Way::There, near, far, &there.0, &there.1));
                 std::thread::spawn(move || pump(Way::Back, far_too, near_too, &back.0, &back.1));
             }

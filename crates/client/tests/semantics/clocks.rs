@@ -66,7 +66,8 @@ fn read_or_clock_pushes_the_logs_of_all_threads() {
 fn logs_are_shared_by_handles_of_one_table() {
     run(1, 1, |session| {
         let open = || session.table::<i64>(TableSpec::dense("t", 1, 1).number(NumberType::I64)).expect("made");
-        let (one, two) = (open(), open());
+        let one = open();
+        let two = open();
         one.log().add(&one.keys(&[0]), &[5], 1).expect("fits");
         assert_eq!(read!(two.pull(&Keys::run(0..1))).values(), [5]);
     });
@@ -86,7 +87,8 @@ fn concurrent_clock_calls_end_one_clock_each_with_the_callers_pushes() {
                 let table = table.clone();
                 let mut log = table.log();
                 scope.spawn(move || {
-                    let (noted, pushed) = (table.keys(&[thread]), table.keys(&[THREADS + thread]));
+                    let noted = table.keys(&[thread]);
+                    let pushed = table.keys(&[THREADS + thread]);
                     for clock in 1..=CLOCKS as i64 {
                         log.add(&noted, &[1], 1).expect("noted");
                         drop(table.push(&pushed, vec![1]).expect("sent"));

@@ -41,7 +41,8 @@ fn operation_runs_after_the_tickets_it_names() {
             let spec = counts(name, 1_000).consistency(Consistency::Unbounded).updater(UpdaterSpec::Assign);
             session.table::<i64>(spec).expect("made")
         };
-        let (one, two) = (assign("one"), assign("two"));
+        let one = assign("one");
+        let two = assign("two");
         for value in 1..=30 {
             let first = one.push(&Keys::run(0..1_000), vec![value; 1_000]).expect("sent");
             let after = Tickets::none().and(&first);
