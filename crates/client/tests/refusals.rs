@@ -194,7 +194,7 @@ fn bad_input_is_refused_with_a_reason_and_changes_no_row() {
             &["'dense'", "two specs", "rows: 10", "rows: 11", "same spec"],
         ),
         (
-            "an updater nobody registered",
+            "an updater that is not registered",
             |t| {
                 let max = UpdaterSpec::Custom { name: "max".into(), settings: vec![] };
                 refused(t.session.table::<f32>(TableSpec::dense("custom", 4, 1).updater(max)))
