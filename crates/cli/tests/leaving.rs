@@ -40,7 +40,7 @@ fn draining_servers_hand_over_their_shards() {
         comes.hear("that it serves", |said| said.contains("serving").then_some(()));
         servers.push(comes);
     }
-    assert_eq!(coordinator.stderr().matches("has left: others hold what it held").count(), 2);
+    assert_eq!(coordinator.stderr().matches("has left: other servers hold its shards").count(), 2);
     assert!(!coordinator.stderr().contains("is lost"), "{}", coordinator.stderr());
     workers.end(0);
     servers.iter_mut().for_each(|server| assert!(server.end(), "{}", server.stderr()));
@@ -138,7 +138,7 @@ fn launch_does_not_replace_draining_nodes_and_passes_the_order_on() {
     let server = launch.started("server 1");
     launch.hear("that it works", |said| said.contains("working").then_some(()));
     signal(server, Signal::TERM);
-    launch.hear("that it has left", |said| said.contains("has left: others hold what it held").then_some(()));
+    launch.hear("that it has left", |said| said.contains("has left: other servers hold its shards").then_some(()));
     launch.signal(Signal::USR1);
     assert!(launch.end(), "{}", launch.stderr());
     let said = launch.stderr();

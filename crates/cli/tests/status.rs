@@ -74,7 +74,7 @@ fn a_worker_that_is_held_up_is_named_and_every_time_out_says_why() {
         (*found.unwrap_or_else(|| panic!("nothing about '{words}' in {status}"))).clone()
     };
     let rows = [
-        ("silent worker is done without", "failure timeout", 8.0),
+        ("silent worker is given up", "failure timeout", 8.0),
         ("server stops answering", "four fifths of the failure timeout", 6.4),
         ("silent server is given up", "a quarter", 10.0),
         ("sends a heartbeat", "a quarter of the failure timeout", 0.5),

@@ -1,9 +1,14 @@
-//! Who holds which shards, by bytes: replicas are made where some are missing, a server that comes
-//! takes its share and no more, and what a server that leaves holds goes to others before it does.
+//! Shard placement by bytes, with rendezvous hashing (highest random weight): which servers hold
+//! each shard.
 //!
-//! Shards are the virtual nodes of consistent hashing: each server has a preference for each of
-//! them, by a hash of both. Whoever has less than its share of the bytes takes those that it
-//! prefers from servers that have more than theirs, so that nothing else moves.
+//! Rules:
+//! - A shard with too few replicas gets new ones, on the servers that hold the fewest bytes.
+//! - A server that joins takes its share of the bytes and no more.
+//! - A server that leaves keeps its shards until enough other servers hold all of them.
+//!
+//! Each server ranks all shards by a hash of the shard and itself. A server with less than its
+//! share takes the shards that it ranks first, from servers with more than theirs. Nothing else
+//! moves.
 
 #[cfg(test)]
 mod tests;
@@ -11,23 +16,23 @@ mod tests;
 use std::collections::BTreeMap;
 use types::Chain;
 
-/// A server is given no more than this part of its share beyond it, and is content with as little
-/// less: a shard is not cut for the rest.
+/// A server's load may differ from its share by one part in this many: a shard is never split to
+/// come closer.
 const TOLERANCE: u64 = 10;
 
-/// Shards and the servers that are to hold them.
+/// The chains of all shards, and the servers that may hold them.
 pub(super) struct ShardLayout<'a> {
     pub chains: &'a mut [Chain],
-    /// Bytes of each shard, where they are known.
+    /// Bytes of each shard, by index. A shard beyond the end counts as empty.
     pub bytes: &'a [u64],
-    /// Servers that stay, in order.
+    /// Servers that stay in the run, in rising order.
     pub servers: &'a [u32],
-    /// How many of them are to hold each shard, if there are as many.
+    /// How many servers hold each shard, where there are enough.
     pub replicas: usize,
 }
 
 impl ShardLayout<'_> {
-    /// What a shard weighs: an empty one, too, has to be somewhere.
+    /// A shard's weight: its bytes, and at least 1, so that empty shards are spread too.
     fn weight(&self, shard: usize) -> u64 {
         self.bytes.get(shard).copied().unwrap_or(0).max(1)
     }
@@ -40,8 +45,8 @@ impl ShardLayout<'_> {
         self.replicas.min(self.servers.len())
     }
 
-    /// What each server that stays holds, or is to: a replica that is being moved counts where it
-    /// goes.
+    /// Bytes of each server that stays, as they are after all backfills: a shard that moves counts
+    /// for the server that it moves to.
     pub fn loads(&self) -> BTreeMap<u32, u64> {
         let mut loads: BTreeMap<u32, u64> = self.servers.iter().map(|server| (*server, 0)).collect();
         for (shard, chain) in self.chains.iter().enumerate() {
@@ -59,8 +64,8 @@ impl ShardLayout<'_> {
         loads
     }
 
-    /// Places new replicas, to be backfilled, where too few of the servers that stay hold a shard.
-    /// The largest shards go first. Returns whether anything changed.
+    /// Adds replicas, to be backfilled, to shards that too few staying servers hold. Places the
+    /// largest shards first. Returns whether anything changed.
     pub fn repair(&mut self) -> bool {
         let mut loads = self.loads();
         let mut shards: Vec<usize> = (0..self.chains.len()).collect();
@@ -87,7 +92,7 @@ impl ShardLayout<'_> {
         changed
     }
 
-    /// Servers that leave let go of a shard once enough others hold all of it.
+    /// Takes leaving servers out of a shard's chain once enough staying servers hold all of it.
     fn let_go(&mut self, shard: usize) -> bool {
         let wanted = self.wanted();
         let staying = self.chains[shard].replicas.iter().filter(|server| self.stays(**server)).count();
@@ -99,9 +104,9 @@ impl ShardLayout<'_> {
         true
     }
 
-    /// A replica is backfilled: it becomes the tail, behind the one that backfilled it, because
-    /// every replica holds everything its successors hold. The server that it replaces lets go of
-    /// the shard.
+    /// Makes a backfilled replica the tail of its chain, behind the replica that backfilled it:
+    /// every replica must hold everything that its successors hold. Then takes the replica that it
+    /// replaces out of the chain.
     pub fn complete(&mut self, shard: usize, server: u32) {
         self.chains[shard].backfilling.retain(|member| *member != server);
         self.chains[shard].replicas.push(server);
@@ -117,8 +122,8 @@ impl ShardLayout<'_> {
         }
     }
 
-    /// Servers that hold less than their share get new replicas, of the shards that they prefer
-    /// among those of servers that hold more. Returns whether anything changed.
+    /// Gives servers below their share new replicas of the shards that they rank first, taken from
+    /// servers above theirs. Returns whether anything changed.
     pub fn share_out(&mut self) -> bool {
         let mut loads = self.loads();
         let share = loads.values().sum::<u64>() / (loads.len() as u64).max(1);
@@ -130,16 +135,19 @@ impl ShardLayout<'_> {
             let mut shards: Vec<usize> = (0..self.chains.len()).collect();
             shards.sort_by_cached_key(|shard| preference(*shard, *server));
             for shard in shards {
-                let (own, weight, chain) = (loads[server], self.weight(shard), &self.chains[shard]);
+                let own = loads[server];
+                let weight = self.weight(shard);
+                let chain = &self.chains[shard];
                 if own >= share {
                     break;
                 }
                 if own + weight > share + share / TOLERANCE || chain.holds(*server) || !chain.backfilling.is_empty() {
                     continue;
                 }
-                // From whoever has the most, if that makes both more alike.
-                let rich = |member: &&u32| loads.get(member).is_some_and(|load| *load > share && *load > own + weight);
-                let Some(from) = most_loaded(chain.replicas.iter().filter(rich), &loads) else { continue };
+                // Takes it from the replica's most loaded server, if that brings the two loads closer.
+                let can_give =
+                    |member: &&u32| loads.get(member).is_some_and(|load| *load > share && *load > own + weight);
+                let Some(from) = most_loaded(chain.replicas.iter().filter(can_give), &loads) else { continue };
                 loads.entry(*server).and_modify(|load| *load += weight);
                 loads.entry(from).and_modify(|load| *load -= weight);
                 self.chains[shard].backfilling.push(*server);
@@ -149,7 +157,7 @@ impl ShardLayout<'_> {
         changed
     }
 
-    /// Whether some server has so much more than its share that what it holds is worth moving.
+    /// Whether some server holds over 5/4 of its share, so that moving shards is worth it.
     pub fn is_uneven(&self) -> bool {
         let loads = self.loads();
         let share = loads.values().sum::<u64>() / (loads.len() as u64).max(1);
@@ -161,7 +169,7 @@ fn most_loaded<'s>(servers: impl Iterator<Item = &'s u32>, loads: &BTreeMap<u32,
     servers.copied().max_by_key(|server| loads.get(server).copied())
 }
 
-/// How much a server wants a shard: the least first.
+/// The server's rank of a shard, by a hash of both. The lowest rank comes first.
 fn preference(shard: usize, server: u32) -> u64 {
     let mut bits = (shard as u64) << 32 | u64::from(server);
     bits = (bits ^ bits >> 31).wrapping_mul(0x9E37_79B9_7F4A_7C15);

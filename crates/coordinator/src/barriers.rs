@@ -1,6 +1,6 @@
-//! Barriers: which live worker has reached which, and which barriers are passed.
+//! Barriers: which live worker has reached which barrier, and which barriers are passed.
 //!
-//! A barrier is passed when every live worker has reached it, or a later one.
+//! A barrier is passed when every live worker has reached it or a later one.
 
 #[cfg(test)]
 #[allow(clippy::wildcard_enum_match_arm, reason = "a test looks for one message among others")]
@@ -13,15 +13,16 @@ use std::collections::BTreeMap;
 use types::{NodeId, Span, Time, WorkerId};
 use wire::{Control, Field, Outbox, Reader, WireError};
 
-/// Workers named in a notice: each that waits is told of these few, not of all that are missing.
+/// At most this many missing workers are named in a notice to a waiting worker.
 pub(crate) const NAMED: usize = 8;
 
-/// Who has reached which barrier.
+/// Which worker has reached which barrier.
 #[derive(Default)]
 pub(crate) struct Barriers {
-    /// The barrier that each live worker has reached, where that is not passed, and when the worker
-    /// was last told whom it waits for.
+    /// Each waiting worker: the barrier that it has reached, and when it was last told whom it
+    /// waits for.
     reached: BTreeMap<WorkerId, (u64, Time)>,
+    /// The last barrier that was passed.
     passed: u64,
 }
 
@@ -31,7 +32,7 @@ impl Barriers {
         self.passed
     }
 
-    /// A worker is at the barrier with this number.
+    /// Notes that a worker is at the barrier with this number. Answers at once if it is passed.
     pub fn reach(&mut self, now: Time, from: NodeId, number: u64, members: &Members, out: &mut Outbox) {
         let NodeId::Worker(rank) = from else { return };
         if number <= self.passed {
@@ -45,14 +46,14 @@ impl Barriers {
         self.pass(members, out);
     }
 
-    /// A worker has left: no barrier waits for it.
+    /// Forgets a worker that has left: no barrier waits for it.
     pub fn forget(&mut self, worker: WorkerId, members: &Members, out: &mut Outbox) {
         self.reached.remove(&worker);
         self.pass(members, out);
     }
 
     fn pass(&mut self, members: &Members, out: &mut Outbox) {
-        // Every entry is of the next barrier or a later one: counting is enough.
+        // Every entry is at the next barrier or a later one, so counting entries is enough.
         if self.reached.is_empty() || self.reached.len() < members.present() {
             return;
         }
@@ -68,7 +69,7 @@ impl Barriers {
         members.live_workers().filter(move |worker| another_waits && !self.reached.contains_key(worker))
     }
 
-    /// Names a few missing workers to those that have waited this long since they were last told.
+    /// Names a few missing workers to each worker that has waited this long since its last notice.
     pub fn notice(&mut self, now: Time, after: Span, members: &Members, out: &mut Outbox) {
         let on: Vec<WorkerId> = self.awaited(members).take(NAMED).collect();
         for (worker, (number, noticed)) in &mut self.reached {
@@ -79,12 +80,12 @@ impl Barriers {
         }
     }
 
-    /// Waiting workers are told whom they wait for counting from this time.
+    /// Counts each waiting worker's time to its next notice from `now`, for a new leader.
     pub fn take_over(&mut self, now: Time) {
         self.reached.values_mut().for_each(|(_, noticed)| *noticed = now);
     }
 
-    /// Whether every worker that has reached a barrier is there.
+    /// Whether every worker that has reached a barrier is in the run.
     pub fn all_are_there(&self, members: &Members) -> bool {
         self.reached.keys().all(|worker| members.is_there((*worker).into()))
     }
@@ -101,7 +102,7 @@ impl Field for Barriers {
         let reached: Vec<(WorkerId, u64)> = Field::get(input)?;
         let reached = reached.into_iter().map(|(worker, number)| (worker, (number, Time(0)))).collect();
         let passed = u64::get(input)?;
-        saved::check(&[(passed < MOST_COUNT, "a count of barriers without end")])?;
+        saved::check(&[(passed < MOST_COUNT, "a barrier number that is too large")])?;
         Ok(Self { reached, passed })
     }
 }

@@ -1,9 +1,9 @@
-//! Checkpoints of a run: at which clock one is made, what has been written of it, and a run that
-//! goes on from one.
+//! Checkpoints of a run: at which clock each is made, which files nodes have written for it, and the
+//! checkpoint that the run resumed from.
 //!
-//! The clock lies a little ahead of the furthest frontier that was heard of, so that every shard
-//! comes by it. A shard that has passed it says so; then the checkpoint is given up, and the next
-//! lies further ahead.
+//! The coordinator picks a clock a little ahead of the furthest frontier that it knows, so that
+//! every shard can copy itself when its frontier gets there. If a shard has passed that clock
+//! already, the checkpoint is given up, and the next clock lies twice as far ahead.
 
 #[cfg(test)]
 #[allow(clippy::wildcard_enum_match_arm, reason = "a test looks for one message among others")]
@@ -19,28 +19,29 @@ use std::collections::BTreeMap;
 use types::{Clock, NodeId, ShardId, Span, TableId, TableSpec, Time};
 use wire::{Control, Field, Outbox, Reader, WireError};
 
-/// How many clocks the first checkpoint lies ahead.
+/// How many clocks ahead of the furthest frontier the first checkpoint lies.
 const AHEAD: u64 = 2;
-/// How many clocks any checkpoint lies ahead, at most.
+/// How many clocks ahead a checkpoint lies at most.
 const MOST_AHEAD: u64 = 1 << 20;
 
-/// The most shards that a saved checkpoint may have.
+/// The most shards that a run resumed from a saved memory may have.
 const MOST_SHARDS: u32 = 1 << 24;
 
-/// What a run goes on from.
+/// The checkpoint that a run resumes from.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Resume {
-    /// The store.
+    /// Where its store is.
     pub location: String,
-    /// The checkpoint's name there.
+    /// Its name in the store.
     pub name: String,
     /// The clock with which the run begins.
     pub clock: Clock,
-    /// Into how many shards tables are cut.
+    /// The number of shards that tables are cut into.
     pub shards: u32,
-    /// Tables as they were made.
+    /// The specs of its tables.
     pub tables: Vec<TableSpec>,
-    /// Data sets, by the numbers that shards know them by, and which of their leases are done.
+    /// Its data sets, in the order of the numbers that shards know them by, and which of their
+    /// leases are done.
     pub leases: Vec<SavedLeases>,
 }
 
@@ -54,59 +55,60 @@ impl Field for Resume {
     }
 
     fn get(input: &mut Reader<'_>) -> Result<Self, WireError> {
-        let (location, name) = (Field::get(input)?, Field::get(input)?);
+        let location = Field::get(input)?;
+        let name = Field::get(input)?;
         let (clock, shards) = Field::get(input)?;
         Ok(Self { location, name, clock, shards, tables: Field::get(input)?, leases: Field::get(input)? })
     }
 }
 
-/// How a checkpoint has ended, for the shell, which publishes it.
+/// How a checkpoint has ended. The shell publishes a whole one.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CheckpointOutcome {
-    /// Every shard is in the store: it can be published.
+    /// Every shard is in the store, so the shell can publish the manifest.
     Whole(WrittenCheckpoint),
-    /// A shard had passed its clock when it heard of it: worth another try at once.
+    /// The run had passed the clock before every node knew of it. The shell may try again at once.
     Missed {
-        /// In words.
+        /// Why, for people.
         reason: String,
     },
-    /// Something could not be written.
+    /// A node could not write its files, or was lost before it had.
     Failed {
-        /// In words.
+        /// Why, for people.
         reason: String,
     },
 }
 
-/// What servers have written for a checkpoint.
+/// What nodes have written for a whole checkpoint.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WrittenCheckpoint {
-    /// Which checkpoint of the run it is.
+    /// The checkpoint's number in the run, from 1.
     pub number: u64,
     /// Its name in the store.
     pub name: String,
     /// The clock at which every shard was copied.
     pub clock: Clock,
-    /// Into how many shards tables are cut.
+    /// The number of shards that tables are cut into.
     pub shards: u32,
-    /// Each table, and what its servers' writers say of its shards, in order. A small table may
-    /// have fewer.
+    /// Each table, and the manifest entry of each of its shards, in order. A small table may have
+    /// fewer shards.
     pub tables: Vec<(TableSpec, Vec<String>)>,
-    /// What is leased, in the order of its numbers. A lease is called done only if every shard's
-    /// copy holds all of it: if it was committed in a clock before the checkpoint's.
+    /// The data sets, in the order of their numbers. A lease counts as done only if it was
+    /// committed in a clock before the checkpoint's: then every shard's copy holds all of it.
     pub leases: Vec<SavedLeases>,
-    /// What workers' writers say of what their codecs had still to send.
+    /// The manifest entry of each worker's residuals.
     pub residuals: Vec<String>,
 }
 
-/// Whether one more checkpoint is made when every worker has left.
+/// Whether one more checkpoint is made after every worker has left.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Last {
-    /// No.
+    /// It is not made.
     #[default]
     Unwanted,
-    /// Yes: until then servers stay.
+    /// It will be made. Servers stay until it is written.
     Wanted,
-    /// It was, or cannot be.
+    /// It was made, or cannot be made.
     Over,
 }
 
@@ -118,29 +120,32 @@ struct RunningCheckpoint {
     last: bool,
     location: String,
     name: String,
+    /// The manifest entry of each shard that a server has written.
     written: BTreeMap<(TableId, ShardId), String>,
-    /// What workers that came to the clock had still to send.
+    /// The workers that have answered, and the manifest entry of each worker's residuals, if it had
+    /// any.
     residuals: BTreeMap<NodeId, Option<String>>,
+    /// When nodes were last asked.
     asked: Time,
 }
 
 impl RunningCheckpoint {
-    /// Asks every server for its shards, and the workers that have not answered for their
+    /// Asks every server for its shards. Asks the workers that have not answered for their
     /// residuals.
     fn say(&self, members: &Members, out: &mut Outbox) {
         let workers = members.live_workers().map(NodeId::from);
         let workers = workers.filter(|worker| !self.residuals.contains_key(worker));
         for node in members.live_servers().chain(workers) {
-            let (location, name) = (self.location.clone(), self.name.clone());
             let Self { number, clock, last, .. } = *self;
+            let location = self.location.clone();
+            let name = self.name.clone();
             say(node, Control::Checkpoint { number, clock, last, location, name }, out);
         }
     }
 
-    /// What was written, if that is everything: every shard of every table, and the answer of every
-    /// worker.
+    /// The outcome, once every shard of every table is written and every worker has answered.
     fn gather(&self, run: &RunView<'_>) -> Option<CheckpointOutcome> {
-        // A table that is being made may have something of earlier clocks, too.
+        // Waits while a table is being made: it may get pushes of clocks before the checkpoint's.
         let made = run.tables.checkpointed()?;
         if !run.members.live_workers().all(|worker| self.residuals.contains_key(&worker.into())) {
             return None;
@@ -152,17 +157,23 @@ impl RunningCheckpoint {
             tables.push((spec, (0..count).map(entry).collect::<Option<Vec<_>>>()?));
         }
         let Some(leases) = run.leases.committed_before(self.clock) else {
-            let reason = format!("what was leased before clock {} is not told apart any more", self.clock.0);
+            let reason = format!("the leases committed before clock {} are no longer known apart", self.clock.0);
             return Some(CheckpointOutcome::Missed { reason });
         };
         let residuals = self.residuals.values().flatten().cloned().collect();
-        let Self { number, clock, ref name, .. } = *self;
-        let (name, shards) = (name.clone(), run.shards as u32);
-        Some(CheckpointOutcome::Whole(WrittenCheckpoint { number, name, clock, shards, tables, leases, residuals }))
+        Some(CheckpointOutcome::Whole(WrittenCheckpoint {
+            number: self.number,
+            name: self.name.clone(),
+            clock: self.clock,
+            shards: run.shards as u32,
+            tables,
+            leases,
+            residuals,
+        }))
     }
 }
 
-/// What checkpoints need to know of the other parts.
+/// What [`Checkpoints`] reads of the other parts.
 pub(crate) struct RunView<'a> {
     pub members: &'a Members,
     pub tables: &'a Tables,
@@ -172,24 +183,26 @@ pub(crate) struct RunView<'a> {
     pub is_lost: bool,
 }
 
-/// The checkpoint that the run came from, the one under way, and how the last one ended.
+/// The checkpoint that the run resumed from, the one under way, and the outcome of the last one.
 #[derive(Default)]
 pub(crate) struct Checkpoints {
+    /// The checkpoint that the run resumed from.
     resume: Option<Resume>,
-    /// How many were begun: the number of the last.
+    /// How many checkpoints were begun: the number of the last.
     begun: u64,
-    /// The furthest frontier that was heard of.
+    /// The furthest frontier that a server has reported.
     furthest: Clock,
-    /// How many clocks the next lies ahead of that.
+    /// How many clocks ahead of `furthest` the next checkpoint lies.
     ahead: u64,
     underway: Option<RunningCheckpoint>,
+    /// The outcome of the last checkpoint, until the shell takes it.
     ended: Option<CheckpointOutcome>,
     last: Last,
 }
 
-/// What the run came from.
+/// Resuming from a checkpoint.
 impl Checkpoints {
-    /// The run goes on from a checkpoint.
+    /// Makes the run resume from a checkpoint.
     pub fn resume(&mut self, resume: Resume) {
         self.resume = Some(resume);
     }
@@ -199,13 +212,14 @@ impl Checkpoints {
         self.resume.as_ref().map_or(Clock(0), |resume| resume.clock)
     }
 
-    /// Into how many shards tables are cut, if a checkpoint has decided that for ever.
+    /// The number of shards that tables are cut into, if the run resumed from a checkpoint: it
+    /// decides that.
     pub fn resumed_shards(&self) -> Option<u32> {
         self.resume.as_ref().map(|resume| resume.shards)
     }
 
-    /// What a server is told to hold a table: as it is, or as a checkpoint has it. Fails in words
-    /// if the checkpoint has another one of that name.
+    /// What servers are told about a new table: to make it empty, or to restore it from the
+    /// checkpoint. Fails, in words, if the checkpoint's table of that name has another spec.
     pub fn adding(&self, table: TableId, spec: &TableSpec) -> Result<Control, String> {
         let found = self.resume.as_ref().and_then(|resume| {
             let saved = resume.tables.iter().find(|saved| saved.name == spec.name && saved.is_checkpointed())?;
@@ -216,8 +230,8 @@ impl Checkpoints {
         };
         if let Some(difference) = saved.difference(spec) {
             return Err(format!(
-                "table '{}' of {name} in {location} has another spec: {difference} (the checkpoint's first); resume with the program and \
-                 the settings that wrote it",
+                "table '{}' of checkpoint {name} in {location} has another spec: {difference} (the checkpoint's first); \
+                 resume with the program and the settings that wrote it",
                 spec.name
             ));
         }
@@ -226,10 +240,10 @@ impl Checkpoints {
     }
 }
 
-/// When a checkpoint is made, and how it ends.
+/// Making a checkpoint.
 impl Checkpoints {
-    /// Whether a checkpoint would make sense now: workers work on tables, or the last one is waited
-    /// for, and none is under way.
+    /// Whether a checkpoint can be begun now: none is under way, there are tables to write, and
+    /// either workers are in the run or it waits for its last checkpoint.
     pub fn may_begin(&self, run: &RunView<'_>) -> bool {
         let idle = self.underway.is_none() && self.ended.is_none();
         let in_time = !run.members.is_over() || self.awaits_last(run);
@@ -237,8 +251,8 @@ impl Checkpoints {
         idle && in_time && !run.is_lost && has_tables
     }
 
-    /// Whether the end of the run is to wait for a last checkpoint. The shell takes that back if
-    /// the checkpoint cannot be begun.
+    /// Sets whether the end of the run waits for a last checkpoint. The shell takes that back if it
+    /// cannot begin the checkpoint.
     pub fn want_last(&mut self, wanted: bool) {
         self.last = match (self.last, wanted) {
             (Last::Unwanted, true) => Last::Wanted,
@@ -247,7 +261,7 @@ impl Checkpoints {
         };
     }
 
-    /// Whether every worker has left, and servers stay for the last checkpoint alone.
+    /// Whether every worker has left, and servers stay for the last checkpoint only.
     pub fn awaits_last(&self, run: &RunView<'_>) -> bool {
         // Without a table there is nothing to wait for.
         let has_tables = || run.tables.checkpointed().is_none_or(|made| !made.is_empty());
@@ -259,25 +273,33 @@ impl Checkpoints {
         self.underway.as_ref().map(|underway| underway.clock)
     }
 
-    /// Decides at which clock a checkpoint is made, which was begun in a store under a name, and
-    /// asks for it.
+    /// Picks the clock of a checkpoint that the shell has begun in this store under this name, and
+    /// asks all nodes for their files.
     pub fn begin(&mut self, now: Time, (location, name): (String, String), run: &RunView<'_>, out: &mut Outbox) {
         self.begun += 1;
         self.ahead = self.ahead.clamp(AHEAD, MOST_AHEAD);
         let last = run.members.is_over();
         let furthest = self.furthest.max(self.first_clock());
         let clock = match last {
-            // Everything that workers have pushed or committed is before it.
+            // All pushes and commits of all workers lie before this clock.
             true => furthest.max(run.members.furthest_clock()).max(run.leases.committed_until()),
             false => Clock(furthest.0.saturating_add(self.ahead)),
         };
-        let (number, written, residuals) = (self.begun, BTreeMap::new(), BTreeMap::new());
-        let begun = RunningCheckpoint { number, clock, last, location, name, written, residuals, asked: now };
+        let begun = RunningCheckpoint {
+            number: self.begun,
+            clock,
+            last,
+            location,
+            name,
+            written: BTreeMap::new(),
+            residuals: BTreeMap::new(),
+            asked: now,
+        };
         begun.say(run.members, out);
         self.underway = Some(begun);
     }
 
-    /// Asks again those nodes that have not answered for this long.
+    /// Asks nodes again once this long has passed since they were last asked.
     pub fn ask_again(&mut self, now: Time, after: Span, members: &Members, out: &mut Outbox) {
         if let Some(underway) = self.underway.as_mut().filter(|underway| now.since(underway.asked) >= after) {
             underway.asked = now;
@@ -285,7 +307,7 @@ impl Checkpoints {
         }
     }
 
-    /// A shard's frontier, as a server says.
+    /// Notes a shard's frontier that a server has reported.
     pub fn hear_frontier(&mut self, frontier: Clock) {
         self.furthest = self.furthest.max(frontier);
     }
@@ -299,26 +321,26 @@ impl Checkpoints {
         self.underway = None;
     }
 
-    /// A checkpoint's clock was too near: the next lies further ahead.
+    /// Gives up the checkpoint because its clock was too near: the next one lies twice as far ahead.
     fn miss(&mut self, reason: String) {
         self.ahead = (self.ahead * 2).min(MOST_AHEAD);
         self.end(CheckpointOutcome::Missed { reason });
     }
 
-    /// A shard had passed the clock when its head heard of it.
+    /// Notes that a shard had passed the clock before its head knew of the checkpoint.
     pub fn shard_missed(&mut self, number: u64, shard: (TableId, ShardId), frontier: Clock) {
         if self.underway.is_none() {
             return;
         }
         self.hear_frontier(frontier);
-        // The head before this one may have written it.
+        // An earlier head may have written the shard already: then nothing is missed.
         if let Some(underway) = self.underway_as(number).filter(|underway| !underway.written.contains_key(&shard)) {
-            let reason = format!("clock {} had passed before every server knew of it", underway.clock.0);
+            let reason = format!("a shard had passed clock {} before its server knew of it", underway.clock.0);
             self.miss(reason);
         }
     }
 
-    /// A worker had passed the clock when it heard of it.
+    /// Notes that a worker had passed the clock before it knew of the checkpoint.
     pub fn worker_passed(&mut self, number: u64, from: NodeId, clock: Clock) {
         if let Some(underway) = self.underway_as(number) {
             let reason = format!("{from} had passed clock {} before it knew of it", underway.clock.0);
@@ -327,7 +349,7 @@ impl Checkpoints {
         }
     }
 
-    /// A node could not write what it has.
+    /// Fails the checkpoint: a node could not write its files.
     pub fn unwritten(&mut self, number: u64, from: NodeId, reason: &str) {
         if let Some(underway) = self.underway_as(number) {
             if underway.last {
@@ -337,27 +359,27 @@ impl Checkpoints {
         }
     }
 
-    /// A worker has written its residuals, if it had any.
+    /// Notes a worker's answer: the manifest entry of its residuals, if it had any.
     pub fn residuals_written(&mut self, number: u64, from: NodeId, entry: Option<String>) {
         if let Some(underway) = self.underway_as(number) {
             underway.residuals.entry(from).or_insert(entry);
         }
     }
 
-    /// A server has written a shard.
+    /// Notes that a server has written a shard, with its manifest entry.
     pub fn written(&mut self, number: u64, shard: (TableId, ShardId), entry: String) {
         if let Some(underway) = self.underway_as(number) {
             underway.written.entry(shard).or_insert(entry);
         }
     }
 
-    /// Ends the checkpoint that is under way if everything is there, or if the run has ended before
-    /// it. Returns whether that was the last one of the run.
+    /// Ends the checkpoint under way if every node has written its files, or if the run ended before
+    /// its clock. Returns whether the run's last checkpoint ended by this.
     pub fn gather(&mut self, run: &RunView<'_>) -> bool {
         let Some(underway) = &self.underway else { return false };
         let last = underway.last;
         if !last && self.awaits_last(run) {
-            self.end(CheckpointOutcome::Missed { reason: "the run has ended before it".to_owned() });
+            self.end(CheckpointOutcome::Missed { reason: "the run ended before the checkpoint's clock".to_owned() });
             return false;
         }
         let Some(outcome) = underway.gather(run) else { return false };
@@ -368,24 +390,23 @@ impl Checkpoints {
         last
     }
 
-    /// A server is lost when every worker has left: no replica holds what it held, and none will.
+    /// Fails the last checkpoint if a server is lost after every worker has left: no plan is made
+    /// then, so no replica takes its place.
     pub fn lose_last(&mut self, node: NodeId, run: &RunView<'_>) {
         if self.awaits_last(run) {
-            self.end(CheckpointOutcome::Failed {
-                reason: format!("{node} was lost before it had written what it held"),
-            });
+            self.end(CheckpointOutcome::Failed { reason: format!("{node} was lost before it had written its shards") });
             self.last = Last::Over;
         }
     }
 
-    /// How the checkpoint that was under way has ended, once.
+    /// Takes the outcome of the checkpoint that was under way: each outcome is returned once.
     pub fn take_end(&mut self) -> Option<CheckpointOutcome> {
         self.ended.take()
     }
 }
 
-/// What a successor has to know: what the run came from, and which numbers are used. A checkpoint
-/// under way is left out: it ends with the coordinator that publishes it.
+/// What a successor must know: the checkpoint that the run resumed from, and how many were begun. A
+/// checkpoint under way is not saved: it ends with the coordinator that would publish it.
 impl Field for Checkpoints {
     fn put(&self, out: &mut Vec<u8>) {
         self.resume.put(out);
@@ -398,7 +419,10 @@ impl Field for Checkpoints {
         let begun = Field::get(input)?;
         let last = if bool::get(input)? { Last::Over } else { Last::Unwanted };
         let shards = resume.as_ref().map_or(0, |resume| resume.shards);
-        saved::check(&[(begun < MOST_COUNT && shards <= MOST_SHARDS, "checkpoints without end")])?;
+        saved::check(&[(
+            begun < MOST_COUNT && shards <= MOST_SHARDS,
+            "a checkpoint's number or its shards, too large",
+        )])?;
         Ok(Self { resume, begun, last, ..Self::default() })
     }
 }

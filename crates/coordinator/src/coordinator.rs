@@ -1,10 +1,10 @@
 //! The coordinator machine: takes frames and time, hands each message to the part that it concerns,
-//! and routes what the part decides to the others.
+//! and routes what that part decides to the other parts.
 //!
-//! This file is what arrives: [`Coordinator::handle`], the match over every message, and
-//! [`Coordinator::tick`]. What takes several parts has a file each: a node comes (`joining.rs`), a
-//! node goes (`departures.rs`), shards move and plans are made and enacted (`layout.rs`), and what
-//! a successor goes on from (`memory.rs`).
+//! This file holds [`Coordinator::handle`], the match over every message, and
+//! [`Coordinator::tick`]. Actions that take several parts have a file each: a node joins
+//! (`joining.rs`), a node leaves or is lost (`departures.rs`), shards move and plans are enacted
+//! (`layout.rs`), and the memory that a successor starts from (`memory.rs`).
 
 #![deny(clippy::wildcard_enum_match_arm)]
 
@@ -31,12 +31,12 @@ pub use memory::RecallError;
 use types::{NodeId, Plan, RunSize, Span, TableSpec, Time};
 use wire::{Control, Frame, Head, Message, Outbox, Status};
 
-/// Something that people want to know of who comes and goes.
+/// A change of membership that the shell logs: a node joined, leaves, left or is lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MembershipEvent {
-    /// Whom it is about.
+    /// The node that it is about.
     pub node: NodeId,
-    /// In words.
+    /// What happened to the node, for people.
     pub what: String,
 }
 
@@ -52,16 +52,17 @@ pub struct Coordinator {
     checkpoints: Checkpoints,
     leases: Leases,
     now: Time,
-    /// The first node that was lost, and how that was noticed: the run cannot go on.
+    /// The node whose loss ended the run, and why it counts as lost.
     lost: Option<(NodeId, String)>,
+    /// Events that the shell has yet to take.
     events: Vec<MembershipEvent>,
-    /// Whether the memory may have changed since that was last asked.
+    /// Whether the memory may have changed since the shell last asked.
     touched: bool,
 }
 
-/// What a shell asks and tells.
+/// Calls of the shell.
 impl Coordinator {
-    /// Waits for a run of this size.
+    /// A coordinator that waits for the nodes of a run of this size.
     #[must_use]
     pub fn new(size: RunSize, membership: Membership, failure_timeout: Span) -> Self {
         let settings = Settings::new(size, membership);
@@ -82,33 +83,33 @@ impl Coordinator {
         }
     }
 
-    /// Of a job: a node that was started for another is turned away.
+    /// Sets the run's job: the coordinator refuses nodes that were started for another job.
     #[must_use]
     pub fn of_job(mut self, job: &str) -> Self {
         self.settings = self.settings.of_job(job);
         self
     }
 
-    /// The run goes on from a checkpoint. To be said before any node joins.
+    /// Makes the run resume from a checkpoint. Call it before any node joins.
     pub fn resume(&mut self, resume: Resume) {
         self.touched = true;
         self.leases.resume(&resume.leases, resume.clock);
         self.checkpoints.resume(resume);
     }
 
-    /// The first node that was lost, and how that was noticed.
+    /// The node whose loss ended the run, and why it counts as lost.
     #[must_use]
     pub fn lost(&self) -> Option<(NodeId, &str)> {
         self.lost.as_ref().map(|(node, reason)| (*node, reason.as_str()))
     }
 
-    /// Whether everybody has said goodbye.
+    /// Whether every node has left.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.members.is_finished()
     }
 
-    /// Whether everybody has joined.
+    /// Whether every node that the run waited for has joined.
     #[must_use]
     pub fn has_begun(&self) -> bool {
         self.members.has_begun()
@@ -120,19 +121,19 @@ impl Coordinator {
         self.members.is_over() || self.lost.is_some()
     }
 
-    /// Who has not joined yet, in words, for people who wait for the run to begin.
+    /// How many nodes have not joined yet, in words, for people who wait for the run to begin.
     #[must_use]
     pub fn missing(&self) -> Option<String> {
         self.members.missing(self.settings.size())
     }
 
-    /// Who came and went since this was last asked.
+    /// Takes the changes of membership since the last call.
     pub fn take_events(&mut self) -> Vec<MembershipEvent> {
         std::mem::take(&mut self.events)
     }
 
-    /// Whether [`memory`](Self::memory) may say something else than when this was last asked: most
-    /// of what arrives says only that a node lives, and needs no new memory.
+    /// Whether [`memory`](Self::memory) may have changed since the last call. Most messages are
+    /// heartbeats, which leave it as it is.
     pub fn take_touched(&mut self) -> bool {
         std::mem::take(&mut self.touched)
     }
@@ -143,48 +144,48 @@ impl Coordinator {
         self.plans.plan()
     }
 
-    /// Whether a frame's sender has a place in the run, rather than asks for one, or only how the
-    /// run stands.
+    /// Whether a frame's sender has a place in the run. A process that asks for a place or for the
+    /// run's status has none.
     #[must_use]
     pub fn knows(&self, frame: &Frame) -> bool {
         self.members.knows(frame)
     }
 
-    /// Where a node listens, of those that are there.
+    /// The address at which a node of the run listens. None if it has left.
     #[must_use]
     pub fn address(&self, node: NodeId) -> Option<&str> {
         self.members.address(node)
     }
 
-    /// Everybody who is there, or is about to be.
+    /// Every node that takes part or is about to.
     #[must_use]
     pub fn everybody(&self) -> Vec<NodeId> {
         self.members.everybody()
     }
 
-    /// How long nodes may take to find a new coordinator, which they may look for elsewhere first.
-    /// Their failure timeouts begin after it.
+    /// How long nodes may take to find a new coordinator: they may try other addresses first. Their
+    /// failure timeouts begin after it.
     #[must_use]
     pub fn finding(&self) -> Span {
         self.timeouts.finding()
     }
 
-    /// Whether a checkpoint would make sense now: workers work on tables, or the last one is waited
-    /// for, and none is under way.
+    /// Whether a checkpoint can be begun now: none is under way, there are tables to write, and
+    /// either workers are in the run or it waits for its last checkpoint.
     #[must_use]
     pub fn may_checkpoint(&self) -> bool {
-        // The last clock is known when every server has said how far it is.
+        // Servers report their frontiers when they adopt a plan: the furthest is known after that.
         self.has_begun() && self.plans.is_adopted() && self.checkpoints.may_begin(&self.run_view())
     }
 
-    /// Whether the end of the run waits for a last checkpoint, which has yet to be written. One
-    /// that is wanted is told so in the beginning, and that it is not if it cannot be begun.
+    /// Sets whether the end of the run waits for a last checkpoint. The shell sets it at the start,
+    /// and takes it back if it cannot begin the checkpoint.
     pub fn last_checkpoint(&mut self, wanted: bool) {
         self.touched = true;
         self.checkpoints.want_last(wanted);
     }
 
-    /// Whether every worker has left, and servers stay for the last checkpoint alone.
+    /// Whether every worker has left, and servers stay for the last checkpoint only.
     #[must_use]
     pub fn awaits_last_checkpoint(&self) -> bool {
         self.checkpoints.awaits_last(&self.run_view())
@@ -196,22 +197,22 @@ impl Coordinator {
         self.checkpoints.underway().is_some()
     }
 
-    /// Decides at which clock a checkpoint is made, which was begun in a store under a name, and
-    /// tells the servers.
+    /// Picks the clock of a checkpoint that the shell has begun in this store under this name, and
+    /// tells servers and workers.
     pub fn checkpoint(&mut self, now: Time, location: String, name: String, out: &mut Outbox) {
         self.touched = true;
         self.with_checkpoints(|checkpoints, run| checkpoints.begin(now, (location, name), run, out));
     }
 
-    /// How the checkpoint that was under way has ended, once.
+    /// Takes the outcome of the checkpoint that was under way: each outcome is returned once.
     pub fn take_checkpoint_end(&mut self) -> Option<CheckpointOutcome> {
         self.checkpoints.take_end()
     }
 }
 
-/// What arrives.
+/// Input: frames and time.
 impl Coordinator {
-    /// Takes what arrived.
+    /// Handles a frame that arrived.
     pub fn handle(&mut self, now: Time, frame: Frame, out: &mut Outbox) {
         let head = frame.head;
         let Message::Control(control) = frame.message else { return };
@@ -221,8 +222,8 @@ impl Coordinator {
             Hearing::Replaced => return,
             Hearing::Expelled(reason) => return say(head.from, Control::Lost { node: head.from, reason }, out),
         }
-        // Signs of life are most of what arrives, and seldom change the memory. Where one does, the
-        // code that takes it notes that.
+        // Most messages are signs of life, and few of these change the memory. Where one does, its
+        // handler sets `touched`.
         self.touched |= !matches!(control, Control::Heartbeat | Control::AskStatus | Control::Report { .. });
         let precedes_the_run = matches!(
             control,
@@ -232,8 +233,8 @@ impl Coordinator {
                 | Control::Report { .. }
                 | Control::Fail { .. }
         );
-        // A node that says anything else before the run begins is not one of this run's: its place
-        // may yet be given to another process.
+        // Ignores all other messages before the run begins: until then another process may still
+        // get the sender's place.
         if precedes_the_run || self.has_begun() {
             self.dispatch(&head, control, out);
         }
@@ -253,7 +254,7 @@ impl Coordinator {
             Control::AskStatus => say(from, Control::Status { status: Box::new(self.status()) }, out),
             Control::Bye => self.bye(from, out),
             Control::Retire => self.retire(from, out),
-            // A problem that stops one worker's program would stop the others', too.
+            // A problem that stops one worker's program would stop the others too.
             Control::Fail { reason } => self.declare_lost(from, format!("it could not go on: {reason}"), out),
             // Plans and placement.
             Control::Adopted { plan, enacted, frontier } => self.adopted(from, (plan, enacted), frontier, out),
@@ -311,7 +312,7 @@ impl Coordinator {
                 let through = OrderIndex(through);
                 self.with_data_set(set, head, out, |set, view, out| set.server_forgot(view, from, through, out));
             }
-            // What a coordinator says itself.
+            // Messages that only a coordinator sends.
             Control::Welcome { .. }
             | Control::JoinRefused { .. }
             | Control::Begin { .. }
@@ -339,16 +340,17 @@ impl Coordinator {
         }
     }
 
-    /// Time has passed: asks again, names who is waited for, and notices who has gone silent.
+    /// Handles the passing of time: repeats unanswered requests, names the workers that others wait
+    /// for, and notices silent nodes.
     pub fn tick(&mut self, now: Time, out: &mut Outbox) {
         self.now = now;
         let ask_again = self.timeouts.ask_again_after();
         self.tables.ask_again(now, ask_again, out);
-        // Checkpoints may wait for a worker that has left since.
+        // A worker that a checkpoint waited for may have left since.
         self.checkpointed(|_| {});
         self.checkpoints.ask_again(now, ask_again, &self.members, out);
         if self.plans.say_again(now, ask_again, &self.members, out) {
-            // A server that missed the end would never stop.
+            // Repeats the end of the run: a server that missed it would never stop.
             self.finish(out);
         }
         let (notice, _) = self.timeouts.notice_after(self.members.steps());
@@ -364,7 +366,7 @@ impl Coordinator {
         self.replan(out);
     }
 
-    /// How the run stands now.
+    /// The state of the run now.
     fn status(&self) -> Status {
         Status {
             plan: self.plan().clone(),
@@ -382,9 +384,9 @@ impl Coordinator {
     }
 }
 
-/// What parts are told of each other, and what people are told.
+/// How parts read each other, and events for people.
 impl Coordinator {
-    /// Notes what people want to know of a node.
+    /// Notes an event of a node for the shell to log.
     fn note(&mut self, node: NodeId, what: &str) {
         self.events.push(MembershipEvent { node, what: what.to_owned() });
     }
@@ -402,7 +404,7 @@ impl Coordinator {
         )
     }
 
-    /// A node speaks of the checkpoint that is under way, which may be whole by that.
+    /// Hands an answer to the checkpoint under way, and ends the checkpoint if it is whole by that.
     fn checkpointed(&mut self, act: impl FnOnce(&mut Checkpoints)) {
         act(&mut self.checkpoints);
         self.touched |= self.with_checkpoints(Checkpoints::gather);
@@ -410,11 +412,11 @@ impl Coordinator {
 
     fn with_leases<R>(&mut self, act: impl FnOnce(&mut Leases, &LeaseView<'_>) -> R) -> R {
         let Self { leases, members, plans, checkpoints, now, .. } = self;
-        let (is_steady, checkpoint) = (plans.is_steady(), checkpoints.underway());
-        act(leases, &LeaseView { now: *now, members, is_steady, checkpoint })
+        let view = LeaseView { now: *now, members, is_steady: plans.is_steady(), checkpoint: checkpoints.underway() };
+        act(leases, &view)
     }
 
-    /// A node that is there speaks of a data set.
+    /// Hands a message about a data set to it, if the sender is in the run.
     fn with_data_set(
         &mut self,
         set: u32,

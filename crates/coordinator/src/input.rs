@@ -1,4 +1,4 @@
-//! A coordinator's inputs as data: a recording keeps them, and replaying it feeds them back.
+//! A coordinator's inputs as data: a recording stores them, and a replay feeds them back.
 
 #![deny(clippy::wildcard_enum_match_arm)]
 
@@ -15,18 +15,18 @@ pub enum CoordinatorInput {
     Tick(Time),
     /// A node's process has ended.
     Gone(NodeId),
-    /// The run goes on from a checkpoint.
+    /// The run resumes from a checkpoint.
     Resume(Box<Resume>),
-    /// A checkpoint has been begun: in which store, and its name there.
+    /// The shell has begun a checkpoint: the location of the store, and the name in it.
     Checkpoint(Time, String, String),
-    /// It was told to leave, and nobody could lead in its place: why the run ends.
+    /// The run ends for this reason: the coordinator was told to leave, and no other can take over.
     GiveUp(String),
     /// Whether the run's end waits for a last checkpoint.
     LastCheckpoint(bool),
 }
 
 impl CoordinatorInput {
-    /// Hands it to the machine.
+    /// Hands the input to the machine.
     pub fn apply(self, coordinator: &mut Coordinator, out: &mut Outbox) {
         match self {
             Self::Frame(now, frame) => coordinator.handle(now, *frame, out),

@@ -1,13 +1,13 @@
 //! The coordinator machine: it keeps membership, the plan, tables, barriers, checkpoints and data
-//! leases, and notices silence. It does no I/O, and has no clock of its own.
+//! leases, and notices silent nodes. It does no I/O and has no clock of its own.
 //!
-//! `coordinator.rs` hands each message to the part that it concerns and routes what the part
-//! decides to the others. A part owns its state, which no other file writes, and holds no other
-//! part.
+//! `coordinator.rs` hands each message to the part that it concerns, and routes what that part
+//! decides to the other parts. A part owns its state: no other file writes it. No part holds
+//! another part.
 
 #![deny(clippy::wildcard_enum_match_arm)]
 
-// The machine, its inputs, and what it is started with.
+// The machine, its inputs and its settings.
 mod coordinator;
 mod input;
 mod settings;
@@ -22,7 +22,7 @@ mod plans;
 mod tables;
 mod timeouts;
 
-// Rules without state, and what the parts have in common.
+// Rules without state, and functions that all parts use.
 mod balance;
 mod leaving;
 mod saved;

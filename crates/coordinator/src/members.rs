@@ -1,8 +1,8 @@
-//! Membership: which node has which place, under which source, and which nodes take part.
+//! Membership: which process has which place, with which source, and which nodes take part.
 //!
 //! Invariants:
 //! - Each time a place is given, its source is new and is never given again.
-//! - A token names one process: a join that is repeated gets the same place and source.
+//! - A token names one process: a repeated join gets the same place and source.
 //! - In an elastic run that has begun, no name is given twice.
 
 mod reports;
@@ -20,26 +20,28 @@ struct MemberRecord {
     address: String,
     /// The incarnation that has this place.
     source: Source,
-    /// Whether the node has spoken under the name it was given.
+    /// Whether it has sent a heartbeat under the name that it was given.
     ready: bool,
+    /// When it was last heard.
     heard: Time,
-    /// The first clock it takes part in, once it does.
+    /// The first clock that it takes part in. None before it takes part.
     since: Option<Clock>,
-    /// Where its clock was when it was last heard.
+    /// The highest clock of its messages.
     clock: Clock,
-    /// Since when it asks to leave. Not saved: it asks again.
+    /// When it first asked to leave. Not saved: it asks again.
     would_leave: Option<Time>,
-    /// Whether it leaves as soon as others hold what it holds.
+    /// Whether it leaves as soon as other servers hold its shards.
     leaving: bool,
-    /// What it has said of itself.
+    /// Its last report.
     report: NodeReport,
+    /// Whether it has left or was expelled.
     gone: bool,
-    /// Why the run goes on without it, if it does.
+    /// Why it was expelled. None if it was not.
     expelled: Option<String>,
 }
 
 impl MemberRecord {
-    /// For a node that has just joined.
+    /// The record of a node that has just joined.
     fn new(address: String, source: Source, heard: Time) -> Self {
         Self {
             address,
@@ -56,7 +58,7 @@ impl MemberRecord {
         }
     }
 
-    /// Whether the node that has this place is in the run, and has been told to begin.
+    /// Whether the node is in the run and has been told to begin.
     fn takes_part(&self) -> bool {
         !self.gone && self.since.is_some()
     }
@@ -71,48 +73,49 @@ pub(crate) struct JoinRequest {
     pub token: u64,
 }
 
-/// The place that a process has.
+/// The place that a process was given.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct GivenPlace {
     pub node: NodeId,
     pub source: Source,
-    /// Whether it was given just now, and not for an earlier join with the same token.
+    /// Whether this join was the first with its token. A repeated join gets the place it had.
     pub is_new: bool,
 }
 
-/// Whether a frame's sender is heard.
+/// Whether the coordinator handles a frame, by its sender.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Hearing {
-    /// It has the place that it names, or none at all.
+    /// The sender has the place that it names, or no process has that place.
     Accepted,
-    /// Its place was given to another process.
+    /// The sender's place was given to another process.
     Replaced,
-    /// The run goes on without it, for this reason.
+    /// The sender was expelled, for this reason.
     Expelled(String),
 }
 
-/// How far a server that asks to leave has come.
+/// The state of a server's request to leave.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Leave {
-    /// It asks, since this time.
+    /// It first asked at this time, and may not leave yet.
     Asked(Time),
-    /// It was let: it leaves when others hold what it holds.
+    /// It may leave, and does when other servers hold its shards.
     Leaving,
     /// It has left.
     Gone,
 }
 
-/// Who has which place.
+/// Which process has which place.
 #[derive(Default)]
 pub(crate) struct Members {
     records: BTreeMap<NodeId, MemberRecord>,
+    /// The place of each process, by its token.
     tokens: BTreeMap<u64, NodeId>,
-    /// Places given so far: the last source.
+    /// How many places were given so far: the last source.
     given: u64,
-    /// Whether every place was taken once, so that the run has begun.
+    /// Whether the run has begun.
     begun: bool,
-    /// How many workers take part: the length of [`live_workers`](Self::live_workers), which
-    /// barriers need with each arrival.
+    /// How many workers take part: the length of [`live_workers`](Self::live_workers). Barriers
+    /// read it each time a worker reaches one.
     present: usize,
 }
 
@@ -123,7 +126,7 @@ impl Members {
         if let Some(node) = self.tokens.get(&request.token)
             && let Some(member) = self.records.get_mut(node)
         {
-            // It missed the answer: its next heartbeat counts as its first.
+            // The process missed the answer: its next heartbeat counts as its first.
             member.ready = false;
             return Ok(GivenPlace { node: *node, source: member.source, is_new: false });
         }
@@ -135,34 +138,41 @@ impl Members {
         Ok(GivenPlace { node, source, is_new: true })
     }
 
-    /// The place asked for, or the first that is free; otherwise why there is none.
+    /// The place asked for, or the first that is free. Fails, in words, if there is none.
     fn free_place(&self, settings: &Settings, role: NodeRole, place: Option<u32>) -> Result<NodeId, String> {
-        let (name, most): (fn(u32) -> NodeId, u32) = match role {
-            NodeRole::Server => (NodeId::Server, settings.size().servers),
-            NodeRole::Worker => (NodeId::Worker, settings.size().workers),
+        let (name, kind, most): (fn(u32) -> NodeId, &str, u32) = match role {
+            NodeRole::Server => (NodeId::Server, "servers", settings.size().servers),
+            NodeRole::Worker => (NodeId::Worker, "workers", settings.size().workers),
         };
         let is_free = |node: &NodeId| !self.records.contains_key(node);
-        let comes_later = self.begun && settings.is_elastic();
+        let joins_late = self.begun && settings.is_elastic();
         match place {
-            Some(place) if place >= MOST_NODES => Err(format!("there are no more than {MOST_NODES} of a kind, from 0")),
-            Some(place) if comes_later && is_free(&name(place)) => Ok(name(place)),
-            // A process that is started again by the same command asks for the name that it had,
-            // and gets another: the process before it may be lost without notice so far.
-            _ if comes_later => {
+            Some(place) if place >= MOST_NODES => {
+                Err(format!("there is no {}: a run has at most {MOST_NODES} {kind}, numbered from 0", name(place)))
+            }
+            Some(place) if joins_late && is_free(&name(place)) => Ok(name(place)),
+            // A process that is started again by the same command asks for the name that it had. It
+            // gets another: the coordinator may not know yet that the process before it is lost.
+            _ if joins_late => {
                 let unused = (most..MOST_NODES).map(name).find(is_free);
-                unused.ok_or_else(|| "the run has no more names to give; start a new one".to_owned())
+                unused.ok_or_else(|| format!("the run has given all names of {kind}; start a new run"))
             }
             None => {
-                let full = || format!("the run has its {most} already; start it with room for more");
+                let full = || format!("the run has its {most} {kind} already; start it with more {kind}");
                 (0..most).map(name).find(is_free).ok_or_else(full)
             }
-            Some(place) if place >= most => Err(format!("there is no {}: the run has {most}, from 0", name(place))),
+            Some(place) if place >= most => {
+                Err(format!("there is no {}: the run has {most} {kind}, numbered from 0", name(place)))
+            }
             Some(place) if is_free(&name(place)) => Ok(name(place)),
-            Some(place) => Err(format!("another process is {} already; give each its own place, or none", name(place))),
+            Some(place) => {
+                let node = name(place);
+                Err(format!("another process is {node} already; give each process its own place, or give none"))
+            }
         }
     }
 
-    /// Notes that a frame arrived with this head, if its sender is heard.
+    /// Notes the time and clock of a frame with this head, if the coordinator handles it.
     pub fn hear(&mut self, head: &Head, now: Time) -> Hearing {
         let Some(member) = self.records.get_mut(&head.from) else { return Hearing::Accepted };
         if matches!(head.from, NodeId::Worker(_)) && head.source != member.source {
@@ -176,14 +186,14 @@ impl Members {
         Hearing::Accepted
     }
 
-    /// A node speaks under the name it was given. Returns whether it does so for the first time;
-    /// none if no node has that name.
+    /// Notes a heartbeat of a node. Returns whether it is the first under its name. None if no node
+    /// has that name.
     pub fn confirm(&mut self, node: NodeId) -> Option<bool> {
         self.records.get_mut(&node).map(|member| !std::mem::replace(&mut member.ready, true))
     }
 
-    /// Before the run begins, a place is kept only while its node is heard: people may take their
-    /// time to start every process. Returns whether a place became free.
+    /// Frees the places of nodes that are silent for longer than `failure_timeout`, before the run
+    /// begins: the run cannot lose these nodes yet. Returns whether a place became free.
     pub fn vacate_silent(&mut self, now: Time, failure_timeout: Span) -> bool {
         let before = self.records.len();
         self.records.retain(|_, member| now.since(member.heard) <= failure_timeout);
@@ -191,43 +201,43 @@ impl Members {
         self.records.len() < before
     }
 
-    /// Nodes that are silent for longer than they may be, and for how many seconds.
+    /// The nodes that are silent for longer than their limit, and for how many seconds.
     pub fn silent(&self, now: Time, limit: impl Fn(NodeId) -> Span) -> Vec<(NodeId, f64)> {
         let there = self.records.iter().filter(|(_, member)| !member.gone);
         let silent = there.map(|(node, member)| (*node, now.since(member.heard)));
         silent.filter(|(node, span)| *span > limit(*node)).map(|(node, span)| (node, span.as_secs_f64())).collect()
     }
 
-    /// Every node is taken to be heard at this time: it may need until then to find its new
+    /// Counts every node as heard at this time: nodes may need until then to find their new
     /// coordinator.
     pub fn take_over(&mut self, found: Time) {
         self.records.values_mut().for_each(|member| member.heard = found);
     }
 }
 
-/// Coming and going.
+/// Joining and leaving.
 impl Members {
-    /// Whether every place is taken and every node has spoken, and the run has not begun.
+    /// Whether every place is taken, every node has sent a heartbeat, and the run has not begun.
     pub fn may_begin(&self, size: RunSize) -> bool {
         let complete = self.records.len() as u32 == size.servers + size.workers;
         complete && !self.begun && self.records.values().all(|member| member.ready)
     }
 
-    /// The run begins at this clock, with all of them.
+    /// Begins the run at this clock, with all nodes.
     pub fn begin(&mut self, first: Clock) {
         self.begun = true;
         self.records.values_mut().for_each(|member| member.since = Some(first));
         self.present = self.live_workers().count();
     }
 
-    /// A node takes part from this clock on.
+    /// Makes a node take part from this clock on.
     pub fn admit(&mut self, node: NodeId, first: Clock) {
         let Some(member) = self.records.get_mut(&node).filter(|member| member.since.is_none()) else { return };
         member.since = Some(first);
         self.present += usize::from(is_worker(&node) && !member.gone);
     }
 
-    /// A node takes part no more. Returns whether it was there.
+    /// Notes that a node has left the run. Returns whether it was in the run.
     pub fn depart(&mut self, node: NodeId) -> bool {
         let Some(member) = self.records.get_mut(&node).filter(|member| !member.gone) else { return false };
         member.gone = true;
@@ -235,19 +245,19 @@ impl Members {
         true
     }
 
-    /// A node takes part no more, though it may not know: it is answered with the reason. Returns
-    /// whether it was there.
+    /// Removes a node from the run. The node may not know: if it sends, it is answered with the
+    /// reason. Returns whether it was in the run.
     pub fn expel(&mut self, node: NodeId, reason: &str) -> bool {
         if !self.depart(node) {
             return false;
         }
-        let words = format!("{reason}, and the run went on without it; start it again to join as a new one");
+        let words = format!("{reason}, and the run went on without it; start it again to join as a new node");
         self.records.get_mut(&node).into_iter().for_each(|member| member.expelled = Some(words.clone()));
         self.tokens.retain(|_, known| *known != node);
         true
     }
 
-    /// A node asks to leave: how far that has come. None if it has no place.
+    /// Notes that a node asks to leave. Returns the state of its request, none if it has no place.
     pub fn ask_to_leave(&mut self, node: NodeId, now: Time) -> Option<Leave> {
         let member = self.records.get_mut(&node)?;
         let since = *member.would_leave.get_or_insert(now);
@@ -258,13 +268,13 @@ impl Members {
         })
     }
 
-    /// A node that asked to leave may, as soon as others hold what it holds.
+    /// Lets a server leave as soon as other servers hold its shards.
     pub fn let_leave(&mut self, node: NodeId) {
         self.records.get_mut(&node).into_iter().for_each(|member| member.leaving = true);
     }
 }
 
-/// Who is there.
+/// Which nodes are in the run.
 impl Members {
     pub fn has_begun(&self) -> bool {
         self.begun
@@ -275,12 +285,12 @@ impl Members {
         self.begun && self.records.values().all(|member| member.gone)
     }
 
-    /// Whether every worker has left, and none is about to take part.
+    /// Whether every worker has left, and no other is about to take part.
     pub fn is_over(&self) -> bool {
         self.begun && self.present == 0 && !self.there().any(|(node, _)| is_worker(&node))
     }
 
-    /// Who has not joined yet, in words, for people who wait for the run to begin.
+    /// How many nodes have not joined yet, in words, for people who wait for the run to begin.
     pub fn missing(&self, size: RunSize) -> Option<String> {
         let count = |role: fn(&NodeId) -> bool| self.records.keys().filter(|node| role(node)).count() as u32;
         let servers = size.servers.saturating_sub(count(is_server));
@@ -288,8 +298,8 @@ impl Members {
         (servers + workers > 0).then(|| format!("{servers} servers and {workers} workers have yet to join"))
     }
 
-    /// Whether a frame's sender has a place in the run, rather than asks for one, or only how the
-    /// run stands.
+    /// Whether a frame's sender has a place in the run. A process that asks for a place or for the
+    /// run's status has none.
     pub fn knows(&self, frame: &Frame) -> bool {
         if let Message::Control(Control::Join { token, .. }) = &frame.message {
             return self.tokens.contains_key(token);
@@ -308,7 +318,7 @@ impl Members {
         self.records.keys().copied()
     }
 
-    /// Every node that is there, or is about to be.
+    /// Every node that takes part or is about to.
     pub fn everybody(&self) -> Vec<NodeId> {
         self.there().map(|(node, _)| node).collect()
     }
@@ -321,37 +331,37 @@ impl Members {
         self.records.get(&node).is_some_and(|member| !member.gone)
     }
 
-    /// Whether this incarnation has a place, and is there.
+    /// Whether this incarnation has the node's place and is in the run.
     pub fn is_incarnation(&self, node: NodeId, source: Source) -> bool {
         self.records.get(&node).is_some_and(|member| !member.gone && member.source == source)
     }
 
-    /// The incarnation that has, or had, a node's place.
+    /// The source of the incarnation that has, or had, a node's place.
     pub fn source(&self, node: NodeId) -> Option<Source> {
         self.records.get(&node).map(|member| member.source)
     }
 
-    /// Where a node listens, of those that are there.
+    /// The address at which a node of the run listens. None if it has left.
     pub fn address(&self, node: NodeId) -> Option<&str> {
         self.records.get(&node).filter(|member| !member.gone).map(|member| member.address.as_str())
     }
 
-    /// Where everybody listens.
+    /// The addresses of all nodes of the run.
     pub fn addresses(&self) -> Vec<Member> {
         self.there().map(|(node, member)| Member { node, address: member.address.clone() }).collect()
     }
 
-    /// The first clock that a node takes part in, if it does.
+    /// The first clock that a node takes part in. None before it takes part.
     pub fn first_clock(&self, node: NodeId) -> Option<Clock> {
         self.records.get(&node).and_then(|member| member.since)
     }
 
-    /// The clock of the furthest node, as last heard.
+    /// The highest clock of any node's messages.
     pub fn furthest_clock(&self) -> Clock {
         self.records.values().map(|member| member.clock).max().unwrap_or_default()
     }
 
-    /// Workers that take part.
+    /// The workers that take part.
     pub fn live_workers(&self) -> impl Iterator<Item = WorkerId> + '_ {
         self.records.iter().filter(|(_, member)| member.takes_part()).filter_map(|(node, _)| match node {
             NodeId::Worker(rank) => Some(WorkerId(*rank)),
@@ -364,12 +374,12 @@ impl Members {
         self.present
     }
 
-    /// Servers that are there.
+    /// The servers that are in the run.
     pub fn live_servers(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.there().map(|(node, _)| node).filter(is_server)
     }
 
-    /// Servers that take part and are not about to leave, in order.
+    /// The servers that take part and are not about to leave, in order.
     pub fn staying(&self) -> Vec<u32> {
         let stays = |(node, member): (NodeId, &MemberRecord)| match node {
             NodeId::Server(index) if member.takes_part() && !member.leaving => Some(index),
@@ -378,7 +388,7 @@ impl Members {
         self.there().filter_map(stays).collect()
     }
 
-    /// Servers that leave as soon as others hold what they hold.
+    /// The servers that leave as soon as others hold their shards.
     pub fn leaving(&self) -> impl Iterator<Item = u32> + '_ {
         self.there().filter(|(_, member)| member.leaving).filter_map(|(node, _)| match node {
             NodeId::Server(index) => Some(index),
@@ -386,7 +396,7 @@ impl Members {
         })
     }
 
-    /// The workers of the next plan, by rank: those that have spoken.
+    /// The workers of the next plan, by rank: those that have sent a heartbeat.
     pub fn planned_workers(&self) -> Vec<Option<Source>> {
         let mut workers = Vec::new();
         for (node, member) in &self.records {
@@ -446,11 +456,11 @@ impl Field for Members {
         };
         let sources: BTreeSet<Source> = members.records.values().map(|member| member.source).collect();
         saved::check(&[
-            (members.records.keys().all(is_name), "a member without a name"),
-            (members.tokens.values().all(|node| members.is_known(*node)), "a process without a place"),
-            (sources.len() == members.records.len(), "an incarnation with two places"),
-            (sources.last().is_none_or(|last| last.0 <= members.given), "an incarnation that was never given"),
-            (members.given < MOST_COUNT, "a count of places without end"),
+            (members.records.keys().all(is_name), "a member with an impossible name"),
+            (members.tokens.values().all(|node| members.is_known(*node)), "a token of a node that is no member"),
+            (sources.len() == members.records.len(), "one source for two members"),
+            (sources.last().is_none_or(|last| last.0 <= members.given), "a source that was never given"),
+            (members.given < MOST_COUNT, "a number of places that is too large"),
         ])?;
         Ok(members)
     }

@@ -1,7 +1,7 @@
-//! Placement: the chain of every shard that the next plan will name, and when shards move.
+//! Placement: the chain of every shard in the next plan, and when shards move.
 //!
-//! Each method that may change a chain returns whether it did: then a new plan is due. Which server
-//! gets which shard is decided in `balance.rs`.
+//! Each method that may change a chain returns whether it did: then a new plan is due. `balance.rs`
+//! decides which server gets which shard.
 
 #[cfg(test)]
 mod tests;
@@ -12,28 +12,28 @@ use std::collections::{BTreeMap, BTreeSet};
 use types::{Chain, ShardId, Span, TableId, Time};
 use wire::{Field, Reader, WireError};
 
-/// Below this many bytes a server, what is held unevenly is not worth moving.
+/// Shards move to even out servers only if these hold at least this many bytes each, on average.
 const WORTH_MOVING: u64 = 1 << 20;
 
-/// The servers that are to hold shards.
+/// The servers that may hold shards.
 pub(crate) struct Holders {
-    /// Servers that take part and are not about to leave, in order.
+    /// The servers that take part and are not about to leave, in order.
     pub staying: Vec<u32>,
-    /// How many of them are to hold each shard.
+    /// How many of them hold each shard.
     pub replicas: usize,
 }
 
-/// Which servers hold which shard, as the next plan will say it.
+/// The chain of each shard in the next plan.
 #[derive(Default)]
 pub(crate) struct Placement {
     chains: Vec<Chain>,
     /// Bytes of each shard, as its head reports them.
     bytes: Vec<u64>,
-    /// By shard and server: the tables of which that replica is backfilled, by the plan in force.
+    /// By shard and server: the tables whose backfill to that replica is done, in the plan in force.
     backfilled: BTreeMap<(u32, u32), BTreeSet<TableId>>,
-    /// When shards were last moved because servers held uneven amounts, or when the run began.
+    /// When shards were last moved because servers held uneven amounts. 0 before the first time.
     leveled: Time,
-    /// Whether some shard had fewer replicas than it should when that was last looked at.
+    /// Whether some shard had too few replicas at the last check.
     lacks_replicas: bool,
 }
 
@@ -42,8 +42,8 @@ impl Placement {
         &self.chains
     }
 
-    /// The run begins: each server holds neighbouring shards, and the servers after it their
-    /// replicas.
+    /// Makes the first chains: each server is head of neighbouring shards, and the servers after it
+    /// hold the other replicas.
     pub fn begin(&mut self, servers: u32, shards: u32, replicas: usize) {
         let replicas = (replicas as u32).min(servers);
         let chain = |shard: u32| {
@@ -70,7 +70,7 @@ impl Placement {
         self.chains.iter().all(|chain| chain.replicas.iter().any(|member| *member != server))
     }
 
-    /// A server is gone: the other replicas of its shards take over.
+    /// Takes a lost server out of all chains: the other replicas of its shards take over.
     pub fn remove_server(&mut self, server: u32) {
         for chain in &mut self.chains {
             chain.replicas.retain(|member| *member != server);
@@ -78,7 +78,7 @@ impl Placement {
         }
     }
 
-    /// A server is about to leave: nothing is backfilled on it any more.
+    /// Stops all backfills to a server that is about to leave.
     pub fn stop_backfilling(&mut self, server: u32) -> bool {
         let mut changed = false;
         for chain in &mut self.chains {
@@ -89,24 +89,24 @@ impl Placement {
         changed
     }
 
-    /// Whether every shard has all of its replicas again, after some lacked one.
+    /// Whether every shard has all of its replicas again, after some lacked one at the last check.
     pub fn is_whole_again(&mut self, replicas: usize) -> bool {
         let lacks = |chain: &Chain| chain.replicas.len() < replicas || !chain.backfilling.is_empty();
         let lacked = std::mem::replace(&mut self.lacks_replicas, self.chains.iter().any(lacks));
         lacked && !self.lacks_replicas
     }
 
-    /// Places new replicas where a shard has too few and there are servers that can hold them.
+    /// Adds replicas where a shard has too few and there are servers that can hold them.
     pub fn repair(&mut self, holders: &Holders) -> bool {
         self.layout(holders).repair()
     }
 
-    /// A server has joined: it gets its share of replicas.
+    /// Gives a server that has joined its share of replicas.
     pub fn share_out(&mut self, holders: &Holders) -> bool {
         self.layout(holders).share_out()
     }
 
-    /// A server reports the bytes of the shards that it answers for.
+    /// Notes the bytes of shards that their head has reported.
     pub fn hear_bytes(&mut self, shards: &[(ShardId, u64)]) {
         self.bytes.resize(self.chains.len(), 0);
         for (shard, bytes) in shards {
@@ -116,8 +116,8 @@ impl Placement {
         }
     }
 
-    /// Moves shards if some servers hold far more than others, and that is worth moving. Does
-    /// nothing while a replica is backfilled, nor within this long after the last time.
+    /// Moves shards if some servers hold far more than others and it is worth it. Does nothing while
+    /// a replica is backfilled, or sooner than `after` since the last time.
     pub fn level(&mut self, now: Time, after: Span, holders: &Holders) -> bool {
         let is_settled = self.chains.iter().all(|chain| chain.backfilling.is_empty());
         let bytes = self.bytes.iter().sum::<u64>() * holders.replicas as u64;
@@ -133,8 +133,8 @@ impl Placement {
         changed
     }
 
-    /// A replica is backfilled with one table's shard. Once it is for every table, it joins the
-    /// chain. `tables` says how many shards each table has.
+    /// Notes that a replica is backfilled with one table's shard. Once this is so for every table,
+    /// the replica joins the chain. `tables` says how many shards each table has.
     pub fn backfilled(
         &mut self,
         (table, shard, server): (TableId, ShardId, u32),
@@ -154,7 +154,7 @@ impl Placement {
         true
     }
 
-    /// Replicas of shards that no table has, from this one on, need no backfill.
+    /// Completes the backfill of all shards from this one on: no table has them, so they are empty.
     pub fn complete_empty(&mut self, first: usize, holders: &Holders) {
         for shard in first..self.chains.len() {
             for server in self.chains[shard].backfilling.clone() {
@@ -163,19 +163,19 @@ impl Placement {
         }
     }
 
-    /// A new plan is made: backfills are reported anew, by its number.
+    /// Forgets which backfills are done: with a new plan, tails report them anew, under its number.
     pub fn forget_backfills(&mut self) {
         self.backfilled.clear();
     }
 }
 
-/// Whether no chain names a server that cannot be.
+/// Whether all servers in these chains have names below [`MOST_NODES`].
 pub(crate) fn names_are_small(chains: &[Chain]) -> bool {
     let servers = |chain: &Chain| chain.replicas.iter().chain(&chain.backfilling).all(|server| *server < MOST_NODES);
     chains.iter().all(servers)
 }
 
-/// Bytes and backfills are left out: servers report them again.
+/// Bytes and backfills are not saved: servers report them again.
 impl Field for Placement {
     fn put(&self, out: &mut Vec<u8>) {
         self.chains.put(out);
@@ -183,7 +183,7 @@ impl Field for Placement {
 
     fn get(input: &mut Reader<'_>) -> Result<Self, WireError> {
         let chains: Vec<Chain> = Field::get(input)?;
-        saved::check(&[(names_are_small(&chains), "a server without a name")])?;
+        saved::check(&[(names_are_small(&chains), "a server with an impossible name")])?;
         Ok(Self { chains, ..Self::default() })
     }
 }

@@ -1,7 +1,8 @@
-//! Plans: every server adopts a plan first, then it is enacted, and then workers are told.
+//! Plans: every server adopts a new plan, then the coordinator enacts it, then workers are told.
 //!
-//! Until all servers go by a plan, no worker hears of it: so none asks a server for what that does
-//! not know. A new plan is made only when the one before is adopted.
+//! No worker hears of a plan before all servers have adopted it. So no worker asks a server for a
+//! shard that the server does not know it has. A new plan is made only when the one before is
+//! adopted.
 
 #[cfg(test)]
 #[allow(clippy::wildcard_enum_match_arm, reason = "a test looks for one message among others")]
@@ -15,54 +16,55 @@ use std::collections::BTreeSet;
 use types::{Chain, Clock, NodeId, Plan, PlanNumber, Span, Time};
 use wire::{Control, Field, Outbox, Reader, WireError};
 
-/// A plan on its way to the servers.
+/// The adoption of a plan by the servers.
 struct Adoption {
-    /// Servers that do not go by it yet.
+    /// The servers that have not adopted it yet.
     waiting: BTreeSet<NodeId>,
-    /// The highest frontier of any shard: where those begin who are new.
+    /// The highest frontier of any shard so far: new workers begin at this clock.
     frontier: Clock,
+    /// When servers were first asked.
     asked: Time,
-    /// Whether it was said again: then an answer does not tell how long it took.
+    /// Whether servers were asked again: then an answer does not show how long it took.
     again: bool,
 }
 
-/// The plan in force or on its way, and who has yet to hear of it.
+/// The newest plan, its adoption, and the nodes that have yet to hear that it is enacted.
 #[derive(Default)]
 pub(crate) struct Plans {
-    /// The last that was made.
+    /// The newest plan.
     plan: Plan,
-    /// Whether a node has come or gone, or a shard is to move, since the plan was made.
+    /// Whether another plan is due: a node has joined or left, or a shard moves.
     is_due: bool,
-    /// Until all servers go by the plan.
+    /// The plan's adoption, until all servers have adopted it.
     adoption: Option<Adoption>,
-    /// Nodes that have not said that they know of the enactment.
+    /// The nodes that have not confirmed the enactment.
     untold: BTreeSet<NodeId>,
-    /// When the plan was last said again.
+    /// When the plan was last repeated.
     said_again: Time,
 }
 
 impl Plans {
-    /// The plan in force.
+    /// The newest plan, in force or being adopted.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// A new plan is due.
+    /// Notes that a new plan is due.
     pub fn request(&mut self) {
         self.is_due = true;
     }
 
-    /// Whether the next plan is to be made now: one is due, and the one before is adopted.
+    /// Whether the next plan can be made now: one is due, and the one before is adopted.
     pub fn may_make(&self) -> bool {
         self.is_due && self.adoption.is_none()
     }
 
-    /// Whether every server goes by the plan.
+    /// Whether every server has adopted the plan.
     pub fn is_adopted(&self) -> bool {
         self.adoption.is_none()
     }
 
-    /// Whether every server goes by the plan, and no other is due.
+    /// Whether every server has adopted the plan, and no other is due.
     pub fn is_steady(&self) -> bool {
         self.adoption.is_none() && !self.is_due
     }
@@ -72,17 +74,17 @@ impl Plans {
         self.is_steady() && self.untold.is_empty()
     }
 
-    /// Servers that have not adopted the plan.
+    /// The servers that have not adopted the plan.
     pub fn adopting(&self) -> Vec<NodeId> {
         self.adoption.iter().flat_map(|adoption| &adoption.waiting).copied().collect()
     }
 
-    /// The first plan. It needs no adoption: nodes begin with it.
+    /// Makes the first plan. It needs no adoption: nodes begin with it.
     pub fn begin(&mut self, chains: &[Chain], members: &Members) {
         self.plan = Plan { number: PlanNumber(1), chains: chains.to_vec(), workers: members.planned_workers() };
     }
 
-    /// The next plan, which every server is to adopt.
+    /// Makes the next plan, which every server must adopt.
     pub fn make(&mut self, now: Time, chains: &[Chain], members: &Members) {
         let number = PlanNumber(self.plan.number.0 + 1);
         self.plan = Plan { number, chains: chains.to_vec(), workers: members.planned_workers() };
@@ -91,14 +93,14 @@ impl Plans {
         self.await_adoption(now, members);
     }
 
-    /// Every server is to say that it goes by the plan, whether it did before or not.
+    /// Waits for every server to say that it has adopted the plan, even if it said so before.
     pub fn await_adoption(&mut self, asked: Time, members: &Members) {
         let waiting = members.live_servers().collect();
         self.adoption = Some(Adoption { waiting, frontier: Clock(0), asked, again: false });
     }
 
-    /// A node goes by the plan, or knows of its enactment. Returns how long a server took to adopt
-    /// it, where that was measured.
+    /// Notes that a node has adopted the plan, or knows that it is enacted. Returns how long a
+    /// server took to adopt it, where that was measured.
     pub fn adopted(&mut self, now: Time, from: NodeId, enacted: bool, frontier: Clock) -> Option<Span> {
         if enacted {
             self.untold.remove(&from);
@@ -111,32 +113,33 @@ impl Plans {
         (!adoption.again).then(|| now.since(adoption.asked))
     }
 
-    /// Enacts the plan, once, when every server goes by it. Returns the clock where those begin who
-    /// are new in the plan.
+    /// Enacts the plan, once, when every server has adopted it. Returns the clock at which workers
+    /// that are new in the plan begin.
     pub fn enact(&mut self) -> Option<Clock> {
         let adoption = self.adoption.take_if(|adoption| adoption.waiting.is_empty())?;
         Some(adoption.frontier)
     }
 
-    /// Nodes are to be told that the plan is enacted.
+    /// Adds nodes that must be told that the plan is enacted.
     pub fn tell(&mut self, nodes: impl IntoIterator<Item = NodeId>) {
         self.untold.extend(nodes);
     }
 
-    /// A worker has left, or a server was released: it need not hear of the plan.
+    /// Forgets a worker that has left or a server that was released: it need not hear of the plan.
     pub fn forget(&mut self, node: NodeId) {
         self.untold.remove(&node);
     }
 
-    /// A server is gone: the plan on its way, if there is one, names a server that can never adopt
-    /// it, so another is due.
+    /// Drops the adoption under way, if there is one, because a server is lost: that server can
+    /// never adopt the plan. Another plan is due.
     pub fn replace_without(&mut self, server: NodeId) {
         self.untold.remove(&server);
         self.adoption = None;
         self.is_due = true;
     }
 
-    /// Says the plan to every node that has not adopted it, or does not know of its enactment.
+    /// Sends the plan to every server that has not adopted it and every node that has not confirmed
+    /// its enactment.
     pub fn say(&self, members: &Members, out: &mut Outbox) {
         let waiting = self.adoption.iter().flat_map(|adoption| &adoption.waiting).map(|node| (*node, false));
         let addresses = members.addresses();
@@ -145,7 +148,7 @@ impl Plans {
         }
     }
 
-    /// Says the plan again after this long, and returns whether it did.
+    /// Repeats the plan if this long has passed since the last time, and returns whether it did.
     pub fn say_again(&mut self, now: Time, after: Span, members: &Members, out: &mut Outbox) -> bool {
         if now.since(self.said_again) < after {
             return false;
@@ -157,7 +160,7 @@ impl Plans {
     }
 }
 
-/// Who has adopted the plan and who was told of it is left out: all are told again.
+/// Which nodes have adopted the plan or know of it is not saved: all are told again.
 impl Field for Plans {
     fn put(&self, out: &mut Vec<u8>) {
         self.plan.put(out);
@@ -168,9 +171,9 @@ impl Field for Plans {
         let plan: Plan = Field::get(input)?;
         let is_due = Field::get(input)?;
         saved::check(&[
-            (names_are_small(&plan.chains), "a plan with a server without a name"),
+            (names_are_small(&plan.chains), "a plan with a server with an impossible name"),
             (plan.workers.len() <= MOST_NODES as usize, "a plan with too many workers"),
-            (plan.number.0 < MOST_COUNT, "a count of plans without end"),
+            (plan.number.0 < MOST_COUNT, "a number of plans that is too large"),
         ])?;
         Ok(Self { plan, is_due, ..Self::default() })
     }

@@ -1,4 +1,4 @@
-//! How the coordinator's parts address a node.
+//! How the coordinator's parts send a message to a node.
 
 use types::NodeId;
 use wire::{Control, Frame, Head, Message, Outbox};

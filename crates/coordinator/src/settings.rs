@@ -1,9 +1,10 @@
-//! What a coordinator is started with: the same for every coordinator of a job, and never changed.
+//! The settings of a run: its size, membership and job. Every coordinator of a job has the same
+//! ones, and they never change.
 
 use types::RunSize;
 use wire::{Field, Reader, WireError};
 
-/// Who may take part in a run.
+/// Which nodes may take part in a run.
 ///
 /// ```
 /// use coordinator::Membership;
@@ -12,16 +13,16 @@ use wire::{Field, Reader, WireError};
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Membership {
-    /// Those it begins with: the loss of any of them ends it.
+    /// Only the nodes that it begins with. The loss of any of them ends the run.
     #[default]
     Static,
-    /// Nodes come and go: the run goes on without a lost node if there are replicas of its shards,
-    /// and a node that joins later starts where the others are.
+    /// Nodes may join and leave while the run lasts. The run goes on without a lost node if there
+    /// are replicas of its shards. A node that joins later starts at the clock of the others.
     Elastic {
         /// How many servers hold each shard of a table.
         replicas: u32,
-        /// How many shards each table is cut into, for each server that the run begins with. A
-        /// shard is the unit that can be moved.
+        /// How many shards each table is cut into for each server that the run begins with. Shards
+        /// move between servers as a whole.
         shards_per_server: u32,
     },
 }
@@ -31,7 +32,7 @@ pub enum Membership {
 pub(crate) struct Settings {
     size: RunSize,
     membership: Membership,
-    /// Whose run it is; empty if that does not matter.
+    /// The job's name. If it is empty, nodes of any job may join.
     job: String,
 }
 
@@ -60,7 +61,8 @@ impl Settings {
         }
     }
 
-    /// Into how many shards a run that begins from nothing cuts its tables.
+    /// The number of shards that a new run cuts its tables into. A resumed run keeps that of its
+    /// checkpoint.
     pub fn shards(&self) -> u32 {
         match self.membership {
             Membership::Static => self.size.servers,
@@ -68,34 +70,35 @@ impl Settings {
         }
     }
 
-    /// Why a node that was started for this job cannot join, if it cannot.
+    /// Why a node that was started for this job cannot join. None if it can.
     pub fn refuses_job(&self, job: &str) -> Option<String> {
         (!job.is_empty() && !self.job.is_empty() && job != self.job).then(|| {
             format!(
-                "this run is of job '{}', and the node was started for job '{job}'; give it that job's address, or all the same --job",
+                "this run is of job '{}', and the node was started for job '{job}'; give it its own job's coordinator address, or \
+                 give all nodes the same --job",
                 self.job
             )
         })
     }
 
-    /// How the run of another coordinator differs, in words: its settings first.
+    /// How the settings of another coordinator differ, in words: `theirs` first.
     pub fn difference(&self, theirs: &Self) -> Option<String> {
         let words = |settings: &Self| {
             let RunSize { servers, workers } = settings.size;
             let rule = match settings.membership {
-                Membership::Static => "that nobody joins later".to_owned(),
+                Membership::Static => "in a static run".to_owned(),
                 Membership::Elastic { replicas, shards_per_server } => {
-                    format!("of {replicas} replicas and {shards_per_server} shards a server")
+                    format!("with {replicas} replicas and {shards_per_server} shards a server")
                 }
             };
             format!("{servers} servers and {workers} workers, {rule}")
         };
         let differs = (self.size, self.membership) != (theirs.size, theirs.membership);
-        differs.then(|| format!("it had {}, and this is for {}", words(theirs), words(self)))
+        differs.then(|| format!("it had {}, and this one is for {}", words(theirs), words(self)))
     }
 }
 
-/// The job is left out: the place where the memory lies names it.
+/// The job is not saved: the path under which the memory is stored names it.
 impl Field for Settings {
     fn put(&self, out: &mut Vec<u8>) {
         (self.size.servers, self.size.workers).put(out);
@@ -124,8 +127,8 @@ mod tests {
     const SIZE: RunSize = RunSize { servers: 2, workers: 3 };
 
     #[test]
-    fn only_nodes_that_name_another_job_are_refused() {
-        // (the run's job, the node's, whether it is refused)
+    fn nodes_that_name_another_job_are_refused() {
+        // (the run's job, the node's job, whether the node is refused)
         let cases = [("a", "a", false), ("a", "b", true), ("a", "", false), ("", "b", false)];
         for (job, named, refused) in cases {
             let settings = Settings::new(SIZE, Membership::Static).of_job(job);

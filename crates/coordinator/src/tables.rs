@@ -1,7 +1,7 @@
 //! Tables: every server makes a table before any worker hears of it.
 //!
-//! A table that is asked for while a plan is on its way waits until that plan is adopted: the plan
-//! may give shards that no table has to servers that did not backfill them.
+//! A worker's request for a new table waits while a plan is being adopted: that plan may give
+//! shards that no table has yet to servers that have not backfilled them.
 
 #[cfg(test)]
 #[allow(clippy::wildcard_enum_match_arm, reason = "a test looks for one message among others")]
@@ -15,21 +15,24 @@ use std::collections::{BTreeMap, BTreeSet};
 use types::{Clock, NodeId, Span, TableId, TableSpec, Time};
 use wire::{Control, Field, Outbox, Reader, TableStatus, WireError};
 
-/// One table, and which nodes have yet to answer for it.
+/// One table, and the nodes that have yet to answer for it.
 struct Table {
     id: TableId,
     spec: TableSpec,
-    /// What servers are told of it.
+    /// The message that makes servers add or restore it.
     adding: Control,
-    /// Servers that have not answered yet.
+    /// The servers that have not answered yet.
     pending: BTreeSet<NodeId>,
+    /// Why a server cannot hold it, if one cannot.
     problem: Option<String>,
+    /// The workers that asked for it and have no answer yet.
     askers: BTreeSet<NodeId>,
-    /// Workers that have not said that they know of it: the frontier counts all of them, whether
-    /// they use it or not.
+    /// The nodes that have not confirmed that they know of it. Every worker must know of it: the
+    /// frontier counts all workers, whether they use the table or not.
     untold: BTreeSet<NodeId>,
+    /// When nodes were last asked.
     asked: Time,
-    /// Whether it was asked for again: then an answer does not tell how long it took.
+    /// Whether servers were asked again: then an answer does not show how long it took.
     again: bool,
 }
 
@@ -63,23 +66,24 @@ impl Table {
         }
     }
 
-    /// How many shards it has, in a run of so many.
+    /// How many shards it has, in a run of `of` shards. A small table has fewer.
     fn shards(&self, of: usize) -> usize {
         self.spec.shape.extent().split(of).len()
     }
 }
 
-/// The tables that there are, or will be, by name.
+/// The run's tables.
 #[derive(Default)]
 pub(crate) struct Tables {
+    /// Tables that are made or being made, by name.
     tables: BTreeMap<String, Table>,
-    /// Tables that are asked for while a plan is on its way, and by whom.
+    /// Workers' requests for new tables that wait for a plan to be adopted.
     deferred: Vec<(NodeId, TableSpec)>,
 }
 
 impl Tables {
-    /// A worker asks for a table. It is made if `may_make`, and asked for again otherwise by
-    /// [`take_deferred`](Self::take_deferred).
+    /// Takes a worker's request for a table. Makes a new table if `may_make`. Otherwise the request
+    /// waits for [`take_deferred`](Self::take_deferred).
     pub fn ask(
         &mut self,
         now: Time,
@@ -126,13 +130,13 @@ impl Tables {
         table.answer_askers(out);
     }
 
-    /// Tables that were asked for while a plan was on its way, and by whom.
+    /// Takes the requests that waited for a plan to be adopted.
     pub fn take_deferred(&mut self) -> Vec<(NodeId, TableSpec)> {
         std::mem::take(&mut self.deferred)
     }
 
-    /// A node answers that it knows of a table, or why it cannot hold it. Returns how long a server
-    /// took to make it, where that was measured.
+    /// Takes a node's answer: it knows of a table, or a server cannot hold it for this reason.
+    /// Returns how long a server took to make it, where that was measured.
     pub fn added(
         &mut self,
         now: Time,
@@ -148,13 +152,13 @@ impl Tables {
         table.problem = table.problem.take().or(problem.map(|problem| format!("{from}: {problem}")));
         table.tell_untold(out);
         table.answer_askers(out);
-        // A table that is restored is read first, and that may take long.
+        // Restoring a table reads it from a store, which may take long, so it is not measured.
         let is_measured = !table.again && matches!(table.adding, Control::AddTable { .. });
         is_measured.then(|| now.since(table.asked))
     }
 
-    /// A node that came later hears of every table: a worker ends its clocks for it, a server may
-    /// have to hold some of it.
+    /// Tells a node that has joined of every table: a worker must end its clocks in it, and a server
+    /// may have to hold shards of it.
     pub fn introduce(&mut self, node: NodeId, out: &mut Outbox) {
         for table in self.tables.values_mut() {
             table.untold.insert(node);
@@ -164,7 +168,7 @@ impl Tables {
         }
     }
 
-    /// A node is gone: no table waits for it.
+    /// Forgets a node that has left or is lost: no table waits for it.
     pub fn forget(&mut self, node: NodeId, out: &mut Outbox) {
         for table in self.tables.values_mut() {
             table.untold.remove(&node);
@@ -176,7 +180,7 @@ impl Tables {
         }
     }
 
-    /// Says again what servers and workers have not answered for this long.
+    /// Asks servers and workers again that have not answered for this long.
     pub fn ask_again(&mut self, now: Time, after: Span, out: &mut Outbox) {
         for table in self.tables.values_mut().filter(|table| now.since(table.asked) >= after) {
             table.asked = now;
@@ -186,36 +190,36 @@ impl Tables {
         }
     }
 
-    /// What no server has answered is asked again counting from this time.
+    /// Counts the time until nodes are asked again from `now`, for a new leader.
     pub fn take_over(&mut self, now: Time) {
         self.tables.values_mut().for_each(|table| table.asked = now);
     }
 
-    /// The tables that checkpoints keep, in the order in which they were made; none while a table
-    /// is being made.
+    /// The tables that checkpoints save, in the order in which they were made. None while a table is
+    /// being made.
     pub fn checkpointed(&self) -> Option<Vec<(TableId, TableSpec)>> {
         let good = || self.tables.values().filter(|table| table.problem.is_none());
         if !good().all(Table::is_made) {
             return None;
         }
-        let kept = good().filter(|table| table.spec.is_checkpointed());
-        let mut kept: Vec<_> = kept.map(|table| (table.id, table.spec.clone())).collect();
-        kept.sort_by_key(|(id, _)| *id);
-        Some(kept)
+        let saved = good().filter(|table| table.spec.is_checkpointed());
+        let mut saved: Vec<_> = saved.map(|table| (table.id, table.spec.clone())).collect();
+        saved.sort_by_key(|(id, _)| *id);
+        Some(saved)
     }
 
-    /// Tables that can be, and how many shards each has in a run of so many.
+    /// The tables that no server refused, and how many shards each has in a run of `of` shards.
     pub fn shards(&self, of: usize) -> impl Iterator<Item = (TableId, usize)> + '_ {
         let good = self.tables.values().filter(|table| table.problem.is_none());
         good.map(move |table| (table.id, table.shards(of)))
     }
 
-    /// The shards of a run of so many that any table has: those before this one.
+    /// How many of a run's `of` shards are in some table: the shards from this one on are empty.
     pub fn most_shards(&self, of: usize) -> usize {
         self.tables.values().map(|table| table.shards(of)).max().unwrap_or(0)
     }
 
-    /// Each table with its frontier, where servers have said so.
+    /// The status of each table, with its frontier where servers have reported one.
     pub fn statuses(&self, frontiers: &BTreeMap<TableId, Clock>) -> Vec<TableStatus> {
         let status = |table: &Table| {
             let frontier = frontiers.get(&table.id).copied();
@@ -253,7 +257,7 @@ impl Field for Table {
     }
 }
 
-/// Deferred requests are left out: workers ask again.
+/// Deferred requests are not saved: workers ask again.
 impl Field for Tables {
     fn put(&self, out: &mut Vec<u8>) {
         put_map(&self.tables, out);
@@ -265,8 +269,8 @@ impl Field for Tables {
         let can_be =
             |(name, table): (&String, &Table)| *name == table.spec.name && codec::check_spec(&table.spec).is_ok();
         saved::check(&[
-            (ids == (0..tables.len() as u32).map(TableId).collect(), "tables that are not numbered one by one"),
-            (tables.iter().all(can_be), "a table that cannot be"),
+            (ids == (0..tables.len() as u32).map(TableId).collect(), "tables without consecutive numbers"),
+            (tables.iter().all(can_be), "a table with an invalid name or spec"),
         ])?;
         Ok(Self { tables, deferred: Vec::new() })
     }

@@ -1,14 +1,13 @@
-//! How long the coordinator waits for what. Every wait follows from the failure timeout, a setting,
-//! and from measurements.
+//! Time-outs of the coordinator. Each follows from the failure timeout, which is a setting, and from
+//! measurements.
 
 use types::{Measured, NodeId, Span};
 use wire::Timeout;
 
-/// The longest time before the coordinator asks again for an answer, and the time while nothing is
-/// measured.
+/// The coordinator asks again for an answer after this long at most, and while nothing is measured.
 pub(crate) const ASK_AGAIN_AFTER: Span = Span::from_millis(500);
 
-/// Clocks that must be measured before they say how long a worker takes: the first may be its
+/// A worker's step time counts after this many measured clocks: the first ones may include its
 /// preparations.
 const ENOUGH_CLOCKS: u64 = 8;
 /// A waiting worker is told whom it waits for after this long, unless the slowest worker takes
@@ -33,14 +32,14 @@ impl Timeouts {
         self.failure_timeout
     }
 
-    /// A node took this long to answer.
+    /// Notes how long a node took to answer.
     pub fn observe_answer(&mut self, took: Span) {
         self.answers.observe(took);
     }
 
-    /// A waiting worker is told whom it waits for after this long, and again each time it has
-    /// passed: when the slowest of the workers is late. `steps` is how long workers take for a
-    /// clock. With it, the measurement that decided.
+    /// How long a waiting worker waits before it is told whom it waits for, and between repeats:
+    /// until the slowest worker is late. `steps` is how long each worker takes for a clock. Returns
+    /// also the measurement that decided.
     pub fn notice_after(&self, steps: impl Iterator<Item = Measured>) -> (Span, Option<Measured>) {
         let least = NOTICE_AFTER.min(self.finding());
         let most = least.max(Span(self.failure_timeout.0.saturating_mul(10)));
@@ -48,21 +47,21 @@ impl Timeouts {
         (slowest.map_or(least, |step| step.limit(least, most)), slowest)
     }
 
-    /// The coordinator asks again after this long: when an answer is late, by how long answers
-    /// take.
+    /// The coordinator asks again after this long: when an answer is late, by the measured time of
+    /// answers.
     pub fn ask_again_after(&self) -> Span {
         let most = ASK_AGAIN_AFTER.min(Span(self.failure_timeout.0 / 4));
         self.answers.limit(Span(most.0 / 10), most)
     }
 
-    /// How long nodes may take to find a new coordinator, which they may look for elsewhere first.
-    /// Their failure timeouts begin after it.
+    /// How long nodes may take to find a new coordinator: they may try other addresses first. Their
+    /// failure timeouts begin after it.
     pub fn finding(&self) -> Span {
         Span((self.failure_timeout.0 / 2).saturating_mul(3))
     }
 
-    /// A node that is silent for this long is given up. For a server, that is once its
-    /// serving lease has surely ended, with a margin for clocks that run apart.
+    /// A node that is silent for this long counts as lost. For a server, this is longer than its
+    /// serving lease, with a margin for clocks that run apart.
     pub fn promotion_delay(&self, node: NodeId) -> Span {
         match node {
             NodeId::Server(_) if self.is_elastic => types::promotion_delay(self.failure_timeout),
@@ -70,32 +69,32 @@ impl Timeouts {
         }
     }
 
-    /// How long the serving lease of a server is, where others could take over its shards.
+    /// How long a serving lease lasts. None in a static run, where no server takes over shards.
     pub fn serving_lease(&self) -> Option<Span> {
         self.is_elastic.then(|| types::serving_lease(self.failure_timeout))
     }
 
-    /// How long a server that was told to leave waits for another to join, where fewer servers than
+    /// How long a server that was told to leave waits for another to join, if fewer servers than
     /// replicas would be left.
     pub fn waits_for_others(&self) -> Span {
         Span(self.failure_timeout.0.saturating_mul(4))
     }
 
-    /// The least time between two rounds of moving shards because servers hold uneven amounts:
-    /// tables that are being backfilled grow in the old place first, and then in the new one.
+    /// The least time between two rounds of moving shards to even out servers. Shards that move
+    /// count for their old server until they are backfilled on the new one.
     pub fn levels_after(&self) -> Span {
         Span(self.failure_timeout.0.saturating_mul(10))
     }
 
-    /// All of them, for people.
+    /// All time-outs with their reasons, for `slackwater status`.
     pub fn list(&self, steps: impl Iterator<Item = Measured>) -> Vec<Timeout> {
         let given = |what: &str, value: Span, why: &str| Timeout::new(what, value, why, None);
         let measured = (self.answers.count > 0).then_some(self.answers);
-        let asks = "mean and four deviations of the time in which nodes answer, within a fortieth and a quarter of the failure timeout and 0.5 s";
+        let asks = "mean and four deviations of the time in which nodes answer, between a fortieth and a quarter of the failure timeout, 0.5 s at most";
         let mut all = vec![Timeout::new("the coordinator asks again", self.ask_again_after(), asks, measured)];
         let (notice, slowest) = self.notice_after(steps);
-        let why = "mean and four deviations of the clocks of the worker whose take longest, within 3 s (or 1.5 failure timeouts) and ten failure timeouts";
-        all.push(Timeout::new("a worker that waits is told for whom", notice, why, slowest));
+        let why = "mean and four deviations of the slowest worker's clocks, between 3 s (or 1.5 failure timeouts) and ten failure timeouts";
+        all.push(Timeout::new("a waiting worker is told whom it waits for", notice, why, slowest));
         let Some(serving_lease) = self.serving_lease() else {
             all.push(given(
                 "a silent node is lost, and the run with it",
@@ -105,9 +104,9 @@ impl Timeouts {
             return all;
         };
         all.extend([
-            given("a silent worker is done without", self.failure_timeout, "the failure timeout, a setting"),
+            given("a silent worker is given up", self.failure_timeout, "the failure timeout, a setting"),
             given(
-                "a server stops answering after its last heartbeat that was answered",
+                "a server stops answering after its last acknowledged heartbeat",
                 serving_lease,
                 "the serving lease: four fifths of the failure timeout, never measured, because others rely on it",
             ),
@@ -117,11 +116,11 @@ impl Timeouts {
                 "the failure timeout and a quarter, because clocks differ",
             ),
             given("nodes may look for a new coordinator", self.finding(), "1.5 failure timeouts"),
-            given("what servers hold unevenly may be moved again", self.levels_after(), "ten failure timeouts"),
+            given("shards may be moved again to even out servers", self.levels_after(), "ten failure timeouts"),
             given(
-                "a server that was told to leave waits for another to come",
+                "a server that was told to leave waits for another to join",
                 self.waits_for_others(),
-                "four failure timeouts, where fewer servers than replicas would be left",
+                "four failure timeouts, if fewer servers than replicas would be left",
             ),
         ]);
         all
@@ -135,7 +134,7 @@ mod tests {
     const SECOND: Span = Span::from_secs(1);
 
     #[test]
-    fn only_a_server_that_others_can_replace_is_given_up_later_than_the_failure_timeout() {
+    fn a_server_of_an_elastic_run_is_given_up_later_than_the_failure_timeout() {
         let quarter_more = Span(SECOND.0 / 4 * 5);
         let cases = [
             (true, NodeId::Server(3), quarter_more),

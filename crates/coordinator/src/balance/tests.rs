@@ -1,15 +1,15 @@
 use super::*;
 use proptest::prelude::*;
 
-/// Shards of so many bytes, spread over servers by what the module itself does, from nothing.
+/// Places shards of these sizes on servers, from nothing, with `repair`.
 fn spread(bytes: &[u64], servers: &[u32], replicas: usize) -> Vec<Chain> {
     let mut chains = vec![Chain::default(); bytes.len()];
     settle(&mut chains, bytes, servers, replicas, |layout| layout.repair());
     chains
 }
 
-/// Applies a change, completes every backfill, and returns how many bytes that took. No shard ever
-/// has fewer replicas than before.
+/// Applies a change, completes every backfill, and returns the bytes moved. Asserts that no shard
+/// ever has fewer replicas than before.
 fn settle(
     chains: &mut [Chain],
     bytes: &[u64],
@@ -39,8 +39,7 @@ fn indices(servers: u32) -> Vec<u32> {
     (0..servers).collect()
 }
 
-/// Bytes of shards that differ by a factor of up to 30, none of them more than a fifth of a
-/// server's share.
+/// Shard sizes that differ by a factor of up to 30. None is more than a fifth of a server's share.
 fn uneven(servers: u32, per_server: usize) -> impl Strategy<Value = Vec<u64>> {
     prop::collection::vec(1_000u64..30_000, servers as usize * per_server)
 }
@@ -54,7 +53,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
-    fn servers_hold_nearly_the_same_bytes_and_no_slice_twice((servers, replicas, bytes) in cases()) {
+    fn servers_hold_nearly_the_same_bytes_and_no_shard_twice((servers, replicas, bytes) in cases()) {
         let all = indices(servers);
         let mut chains = spread(&bytes, &all, replicas);
         for chain in &chains {
@@ -70,7 +69,7 @@ proptest! {
     }
 
     #[test]
-    fn a_server_that_comes_moves_its_share_and_no_more((servers, replicas, bytes) in cases()) {
+    fn a_server_that_joins_takes_its_share_and_no_more((servers, replicas, bytes) in cases()) {
         let mut chains = spread(&bytes, &indices(servers), replicas);
         let all = indices(servers + 1);
         let before = chains.clone();
@@ -88,7 +87,7 @@ proptest! {
     }
 
     #[test]
-    fn a_server_that_leaves_moves_what_it_holds_and_nothing_else((servers, replicas, bytes) in cases()) {
+    fn a_server_that_leaves_moves_its_own_shards_only((servers, replicas, bytes) in cases()) {
         let mut chains = spread(&bytes, &indices(servers), replicas);
         let held = loads(&mut chains.clone(), &bytes, &indices(servers), replicas)[0];
         let rest: Vec<u32> = (1..servers).collect();
@@ -103,10 +102,10 @@ proptest! {
     }
 
     #[test]
-    fn bytes_that_have_grown_apart_are_brought_together_again((servers, _, bytes) in cases(), hot in 2u64..20) {
+    fn sharing_out_evens_loads_that_grew_apart((servers, _, bytes) in cases(), hot in 2u64..20) {
         let all = indices(servers);
         let mut chains = spread(&vec![1; bytes.len()], &all, 1);
-        // Everything that the first server holds has grown.
+        // Every shard of the first server has grown.
         let grown: Vec<u64> =
             bytes.iter().zip(&chains).map(|(bytes, chain)| if chain.replicas == [0] { bytes * hot } else { *bytes }).collect();
         let largest = loads(&mut chains, &grown, &all, 1)[0];
@@ -121,7 +120,7 @@ proptest! {
 }
 
 #[test]
-fn one_slice_that_is_larger_than_all_others_together_stays_where_it_is() {
+fn a_shard_larger_than_all_others_together_stays_where_it_is() {
     let bytes = [1_000_000, 10, 10, 10];
     let mut chains = vec![Chain { replicas: vec![0], backfilling: vec![] }; 4];
     let moved = settle(&mut chains, &bytes, &[0, 1], 1, |layout| layout.share_out());
@@ -129,20 +128,20 @@ fn one_slice_that_is_larger_than_all_others_together_stays_where_it_is() {
 }
 
 #[test]
-fn with_fewer_servers_than_replicas_each_server_holds_everything() {
+fn every_server_holds_every_shard_if_servers_are_fewer_than_replicas() {
     let mut chains = vec![Chain { replicas: vec![0, 1], backfilling: vec![] }; 3];
     settle(&mut chains, &[5; 3], &[1], 2, |layout| layout.repair());
     assert!(chains.iter().all(|chain| chain.replicas == [1]));
     let mut chains = vec![Chain { replicas: vec![0], backfilling: vec![] }; 3];
     settle(&mut chains, &[5; 3], &[], 2, |layout| layout.repair());
-    assert!(chains.iter().all(|chain| chain.replicas == [0]), "nobody else is there");
+    assert!(chains.iter().all(|chain| chain.replicas == [0]), "there is no other server");
 }
 
-/// How long it takes to place shards, and to make room for one server more:
-/// `cargo test --release -p slackwater-coordinator -- --ignored --nocapture how_placing_grows`.
+/// Measures how long placing all shards takes, and giving one more server its share:
+/// `cargo test --release -p slackwater-coordinator -- --ignored --nocapture placement_time_by_shards`.
 #[test]
-#[ignore = "a look at growth, best in the release profile"]
-fn how_placing_grows() {
+#[ignore = "a measurement, for the release profile"]
+fn placement_time_by_shards() {
     for servers in [2u32, 4, 8, 16] {
         for per_server in [8usize, 64, 1024] {
             let bytes: Vec<u64> =

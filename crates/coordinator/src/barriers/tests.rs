@@ -1,7 +1,7 @@
 use super::*;
 use crate::members::tests::begun;
 
-/// Workers that hear of a barrier, and which.
+/// The workers that are told that a barrier is passed, and which barrier.
 fn told(out: &mut Outbox) -> Vec<(NodeId, u64)> {
     let passed = |frame: wire::Frame| match frame.message {
         wire::Message::Control(Control::BarrierPassed { number }) => Some((frame.head.to, number)),
@@ -12,9 +12,12 @@ fn told(out: &mut Outbox) -> Vec<(NodeId, u64)> {
 
 #[test]
 fn a_barrier_is_passed_when_every_live_worker_has_reached_it_or_a_later_one() {
-    let (mut barriers, mut members, mut out) = (Barriers::default(), begun(1, 3), Outbox::new());
+    let mut barriers = Barriers::default();
+    let mut members = begun(1, 3);
+    let mut out = Outbox::new();
     let worker = NodeId::Worker;
-    // (rank, the barrier that it reaches, or none if it leaves; who hears of which barrier)
+    // (rank, the barrier that the worker reaches, or none if it leaves; which workers are told of
+    // which barrier)
     type Told<'a> = &'a [(NodeId, u64)];
     let cases: [(u32, Option<u64>, Told); 8] = [
         (0, Some(1), &[]),
@@ -41,7 +44,8 @@ fn a_barrier_is_passed_when_every_live_worker_has_reached_it_or_a_later_one() {
 
 #[test]
 fn workers_are_awaited_only_while_another_waits() {
-    let (mut barriers, members) = (Barriers::default(), begun(1, 3));
+    let mut barriers = Barriers::default();
+    let members = begun(1, 3);
     let awaited = |barriers: &Barriers| barriers.awaited(&members).collect::<Vec<_>>();
     assert_eq!(awaited(&barriers), []);
     barriers.reach(Time(0), NodeId::Worker(1), 1, &members, &mut Outbox::new());
@@ -50,7 +54,9 @@ fn workers_are_awaited_only_while_another_waits() {
 
 #[test]
 fn a_notice_is_repeated_after_each_interval() {
-    let (mut barriers, members, after) = (Barriers::default(), begun(1, 2), Span(10));
+    let mut barriers = Barriers::default();
+    let members = begun(1, 2);
+    let after = Span(10);
     barriers.reach(Time(0), NodeId::Worker(1), 1, &members, &mut Outbox::new());
     let mut notices_at = |now| {
         let mut out = Outbox::new();

@@ -5,7 +5,7 @@ const SERVER: NodeId = NodeId::Server(0);
 const WORKER: NodeId = NodeId::Worker(0);
 const SHARD: (TableId, ShardId) = (TableId(0), ShardId(0));
 
-/// A run of one server and one worker with a table that is made.
+/// A run of one server and one worker, with one table that every server has made.
 struct Run {
     members: Members,
     tables: Tables,
@@ -37,9 +37,10 @@ impl Run {
 }
 
 #[test]
-fn each_checkpoint_that_is_missed_sets_the_next_further_ahead() {
-    let (run, mut checkpoints) = (Run::new(), Checkpoints::default());
-    // (the frontier that the shard has come to, the clock of the checkpoint)
+fn a_missed_checkpoint_sets_the_next_further_ahead() {
+    let run = Run::new();
+    let mut checkpoints = Checkpoints::default();
+    // (the frontier that the shard has reached, the clock of the checkpoint)
     for (number, (frontier, clock)) in (1..).zip([(5, 2), (5, 9), (30, 13), (30, 46)]) {
         assert_eq!(run.begin(&mut checkpoints), clock);
         checkpoints.shard_missed(number, SHARD, Clock(frontier));
@@ -51,7 +52,7 @@ fn each_checkpoint_that_is_missed_sets_the_next_further_ahead() {
 #[test]
 fn a_checkpoint_is_whole_when_every_shard_and_every_worker_has_answered() {
     type Answer = fn(&mut Checkpoints);
-    // (who answers, whether the checkpoint is whole by that)
+    // (an answer of a node, whether it makes the checkpoint whole)
     let cases: [(Answer, bool); 5] = [
         (|checkpoints| checkpoints.written(9, SHARD, "of another".into()), false),
         (|checkpoints| checkpoints.residuals_written(1, WORKER, None), false),
@@ -59,7 +60,8 @@ fn a_checkpoint_is_whole_when_every_shard_and_every_worker_has_answered() {
         (|checkpoints| checkpoints.worker_passed(9, WORKER, Clock(9)), false),
         (|checkpoints| checkpoints.written(1, SHARD, "entry".into()), true),
     ];
-    let (run, mut checkpoints) = (Run::new(), Checkpoints::default());
+    let run = Run::new();
+    let mut checkpoints = Checkpoints::default();
     run.begin(&mut checkpoints);
     for (step, (answer, is_whole)) in cases.into_iter().enumerate() {
         answer(&mut checkpoints);
@@ -74,7 +76,8 @@ fn a_checkpoint_is_whole_when_every_shard_and_every_worker_has_answered() {
 
 #[test]
 fn a_shard_that_an_earlier_head_has_written_is_not_missed() {
-    let (run, mut checkpoints) = (Run::new(), Checkpoints::default());
+    let run = Run::new();
+    let mut checkpoints = Checkpoints::default();
     run.begin(&mut checkpoints);
     checkpoints.written(1, SHARD, "entry".into());
     checkpoints.shard_missed(1, SHARD, Clock(9));
@@ -98,7 +101,8 @@ fn a_run_waits_for_its_last_checkpoint_until_it_is_written_or_cannot_be() {
         },
     ];
     for (case, end) in ends.into_iter().enumerate() {
-        let (mut run, mut checkpoints) = (Run::new(), Checkpoints::default());
+        let mut run = Run::new();
+        let mut checkpoints = Checkpoints::default();
         checkpoints.want_last(true);
         assert!(!checkpoints.awaits_last(&run.view()), "a worker is there");
         run.members.depart(WORKER);

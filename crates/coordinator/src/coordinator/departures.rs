@@ -1,5 +1,4 @@
-//! A node goes: it says goodbye, is told to leave, or is lost; and the run goes on without it or
-//! ends.
+//! A node leaves, is told to leave, or is lost. The run then goes on without the node, or ends.
 
 use super::Coordinator;
 use crate::leaving::LeaveRequest;
@@ -9,7 +8,8 @@ use types::{Chain, NodeId, WorkerId};
 use wire::{Control, Outbox};
 
 impl Coordinator {
-    /// A node's process has ended: its own host says so, and its serving lease with it.
+    /// Handles the report of a node's host that the node's process has ended. Its serving lease has
+    /// ended too, so the coordinator need not wait for the promotion delay.
     pub fn gone(&mut self, node: NodeId, out: &mut Outbox) {
         self.touched = true;
         if self.has_begun() && self.settings.is_elastic() {
@@ -18,7 +18,7 @@ impl Coordinator {
         }
     }
 
-    /// The coordinator itself cannot go on, and no other can in its place: everybody is told.
+    /// Ends the run and tells every node: this coordinator cannot go on and no other can take over.
     pub fn give_up(&mut self, reason: String, out: &mut Outbox) {
         if self.lost.is_none() {
             self.touched = true;
@@ -29,19 +29,19 @@ impl Coordinator {
         }
     }
 
-    /// A node says goodbye.
+    /// Handles a node's goodbye.
     pub(super) fn bye(&mut self, from: NodeId, out: &mut Outbox) {
         if !self.members.is_known(from) {
             return;
         }
         say(from, Control::Bye, out);
-        // A server says goodbye when the run is over: no worker needs what it holds.
+        // A server says goodbye when the run is over: no worker needs its shards any more.
         if self.members.depart(from) && matches!(from, NodeId::Worker(_)) {
             self.departed(from, out);
         }
     }
 
-    /// A node takes part no more: no part waits for it from here on.
+    /// Makes the parts forget a node that has left the run: none waits for it from here on.
     fn departed(&mut self, node: NodeId, out: &mut Outbox) {
         self.tables.forget(node, out);
         match node {
@@ -63,37 +63,37 @@ impl Coordinator {
         }
     }
 
-    /// Tells servers that the run is over, if it is and nothing is to be written any more.
+    /// Tells servers that the run is over, if it is and no last checkpoint is awaited.
     pub(super) fn finish(&self, out: &mut Outbox) {
         if self.members.is_over() && !self.awaits_last_checkpoint() {
             self.members.live_servers().for_each(|server| say(server, Control::Finish, out));
         }
     }
 
-    /// A node is no more, or as good as that: the run does without it, or ends.
+    /// Handles the loss of a node: an elastic run goes on without it where it can. Otherwise the run
+    /// ends.
     pub(super) fn fail(&mut self, node: NodeId, reason: String, out: &mut Outbox) {
         self.touched = true;
         if self.members.is_over() {
             self.with_checkpoints(|checkpoints, run| checkpoints.lose_last(node, run));
-            // No worker needs what it held, and it may have said goodbye to the coordinator before
-            // this one.
+            // No worker needs its shards. It may have said goodbye to an earlier coordinator.
             self.members.depart(node);
             return;
         }
-        let done_without = match node {
-            // One worker has to go on.
+        let can_do_without = match node {
+            // At least one worker must be left.
             NodeId::Worker(_) => self.members.first_clock(node).is_none() || self.members.present() > 1,
             NodeId::Server(index) => self.placement.has_replicas(index),
             NodeId::Coordinator => false,
         };
-        if done_without && self.has_begun() && self.settings.is_elastic() {
+        if can_do_without && self.has_begun() && self.settings.is_elastic() {
             self.expel(node, &reason, out);
         } else {
             self.declare_lost(node, reason, out);
         }
     }
 
-    /// The run goes on without `node`, which is answered with the reason if it still speaks.
+    /// Removes `node` from the run. If it still sends, it is answered with the reason.
     fn expel(&mut self, node: NodeId, reason: &str, out: &mut Outbox) {
         if self.members.expel(node, reason) {
             self.note(node, &format!("is lost: {reason}; the run goes on without it"));
@@ -101,7 +101,7 @@ impl Coordinator {
         }
     }
 
-    /// The run cannot go on without `node`: everybody is told.
+    /// Ends the run because it cannot go on without `node`, and tells all other nodes.
     pub(super) fn declare_lost(&mut self, node: NodeId, reason: String, out: &mut Outbox) {
         if self.lost.is_some() || !self.members.is_there(node) {
             return;
@@ -112,8 +112,8 @@ impl Coordinator {
         self.lost = Some((node, reason));
     }
 
-    /// A server was told to leave. It says so again until it is answered, and is answered each
-    /// time.
+    /// Handles the request of a server that was told to leave. The server repeats the request until
+    /// it is answered, and the coordinator answers each time.
     pub(super) fn retire(&mut self, node: NodeId, out: &mut Outbox) {
         let NodeId::Server(index) = node else { return };
         match self.members.ask_to_leave(node, self.now) {
@@ -130,7 +130,7 @@ impl Coordinator {
                     return say(node, Control::LeaveDeferred { reason }, out);
                 }
                 self.members.let_leave(node);
-                self.note(node, "was told to leave: what it holds goes to others");
+                self.note(node, "was told to leave: other servers take over its shards");
             }
             Some(Leave::Leaving) => {}
         }
@@ -140,7 +140,7 @@ impl Coordinator {
         self.repair();
     }
 
-    /// Lets those servers go that leave and that no plan needs any more.
+    /// Releases leaving servers that are in no chain any more.
     pub(super) fn release(&mut self, out: &mut Outbox) {
         if !self.plans.is_steady() {
             return;
@@ -153,7 +153,7 @@ impl Coordinator {
             self.members.depart(node);
             self.plans.forget(node);
             self.tables.forget(node, out);
-            self.note(node, "has left: others hold what it held");
+            self.note(node, "has left: other servers hold its shards");
             say(node, Control::Released, out);
         }
     }

@@ -1,4 +1,5 @@
-//! A node comes: it is given a place, and begins with all others or when the servers know of it.
+//! A node joins: the coordinator gives it a place. It begins with all other nodes or, in a run that
+//! has begun, when every server knows of it.
 
 use super::Coordinator;
 use crate::members::{GivenPlace, JoinRequest};
@@ -8,7 +9,7 @@ use types::{Clock, NodeId};
 use wire::{Control, Frame, Head, Message, Outbox};
 
 impl Coordinator {
-    /// A process asks for a place.
+    /// Answers a process that asks for a place.
     pub(super) fn join(&mut self, from: NodeId, job: &str, request: JoinRequest, out: &mut Outbox) {
         let token = request.token;
         let refusal = self.settings.refuses_job(job).or_else(|| self.refuses_all());
@@ -24,15 +25,16 @@ impl Coordinator {
         }
     }
 
-    /// Why no node can join any more, if that is so.
+    /// Why no node can join any more. None while nodes can.
     fn refuses_all(&self) -> Option<String> {
         if let Some((node, reason)) = &self.lost {
-            return Some(format!("the run has lost {node} ({reason}); start a new one"));
+            return Some(format!("the run has lost {node} ({reason}); start a new run"));
         }
-        self.members.is_over().then(|| "the run is over: every worker has left; start a new one".to_owned())
+        self.members.is_over().then(|| "the run is over: every worker has left; start a new run".to_owned())
     }
 
-    /// A node is alive: answers it, or begins with it where it was waited for.
+    /// Handles a heartbeat: begins the run if this was the last node awaited, admits a node that
+    /// has just joined, and acknowledges the heartbeat otherwise.
     pub(super) fn heartbeat(&mut self, head: &Head, out: &mut Outbox) {
         let from = head.from;
         if matches!(from, NodeId::Server(_)) {
@@ -41,7 +43,7 @@ impl Coordinator {
         let Some(is_first) = self.members.confirm(from) else { return };
         self.touched |= is_first;
         if let Some((node, reason)) = &self.lost {
-            // It may have missed that.
+            // The node may have missed the message that the run is lost.
             return say(from, Control::Lost { node: *node, reason: reason.clone() }, out);
         }
         if self.members.may_begin(self.settings.size()) {
@@ -54,7 +56,7 @@ impl Coordinator {
         }
     }
 
-    /// The first plan, when everybody is there.
+    /// Makes the first plan when every node has joined, and tells all to begin.
     fn begin_run(&mut self, out: &mut Outbox) {
         let shards = self.checkpoints.resumed_shards().unwrap_or_else(|| self.settings.shards());
         self.placement.begin(self.settings.size().servers, shards, self.settings.replicas());
@@ -63,8 +65,8 @@ impl Coordinator {
         self.members.everybody_ever().for_each(|node| self.begin(node, out));
     }
 
-    /// A node speaks for the first time since it was given its place, in a run that has begun: it
-    /// takes part, or will when the servers know.
+    /// Handles the first heartbeat of a node that has joined a run that has begun. A server takes
+    /// part at once, a worker when the plan that names it is enacted.
     fn come_in(&mut self, node: NodeId, out: &mut Outbox) {
         match node {
             _ if self.members.first_clock(node).is_some() => self.begin(node, out),
@@ -77,17 +79,19 @@ impl Coordinator {
         }
     }
 
-    /// A node takes part from this clock on.
+    /// Makes a node take part from this clock on, and tells it of every table.
     pub(super) fn let_begin(&mut self, node: NodeId, first: Clock, out: &mut Outbox) {
         self.members.admit(node, first);
         self.begin(node, out);
         self.tables.introduce(node, out);
     }
 
-    /// Tells a node to begin.
+    /// Tells a node to begin, if it takes part.
     fn begin(&self, to: NodeId, out: &mut Outbox) {
         let Some(clock) = self.members.first_clock(to) else { return };
-        let (plan, members, barriers) = (self.plan().clone(), self.members.addresses(), self.barriers.passed());
+        let plan = self.plan().clone();
+        let members = self.members.addresses();
+        let barriers = self.barriers.passed();
         let serving_lease = self.timeouts.serving_lease();
         say(to, Control::Begin { plan, members, clock, barriers, serving_lease }, out);
     }

@@ -1,5 +1,5 @@
-//! The layout: shards are moved where that is due, and each new plan is made, adopted by every
-//! server, and enacted.
+//! Which server holds which shard: moves shards, and makes each new plan, has every server adopt
+//! it, and enacts it.
 
 use super::Coordinator;
 use crate::placement::{Holders, Placement};
@@ -7,10 +7,10 @@ use types::{Clock, NodeId, PlanNumber};
 use wire::{NodeReport, Outbox};
 
 impl Coordinator {
-    /// Changes where shards are. `change` says whether it did: then a new plan is due.
+    /// Changes the placement by `change`, which returns whether it did: then a new plan is due.
     pub(super) fn lay_out(&mut self, change: impl FnOnce(&mut Placement, &Holders) -> bool) {
         if self.members.is_over() {
-            // Servers leave, each by itself, and none is to take the place of another.
+            // Servers leave one by one, and none takes over shards of another.
             return;
         }
         let holders = Holders { staying: self.members.staying(), replicas: self.settings.replicas() };
@@ -20,7 +20,7 @@ impl Coordinator {
         }
     }
 
-    /// Places new replicas where a shard has too few, and notes when every shard has all of them
+    /// Adds replicas where a shard has too few. Notes an event when every shard has all of them
     /// again.
     pub(super) fn repair(&mut self) {
         let replicas = self.settings.replicas();
@@ -30,28 +30,30 @@ impl Coordinator {
         self.lay_out(Placement::repair);
     }
 
-    /// A node says how it does. Shards move by what servers say of their bytes, but only while
-    /// nothing else moves.
+    /// Takes a node's report. A server's report says how many bytes its shards have: shards may move
+    /// by that while no other change of the plan is under way.
     pub(super) fn report(&mut self, from: NodeId, report: NodeReport) {
         if matches!(from, NodeId::Server(_)) && self.has_begun() {
             self.placement.hear_bytes(&report.shards);
             let is_quiet = self.plans.is_known_to_all() && self.members.leaving().next().is_none();
             if is_quiet && self.settings.is_elastic() {
-                let (now, after) = (self.now, self.timeouts.levels_after());
+                let now = self.now;
+                let after = self.timeouts.levels_after();
                 self.lay_out(|placement, holders| placement.level(now, after, holders));
             }
         }
         self.members.report(from, report);
     }
 
-    /// Makes the next plan, if one is due and the one before is adopted: nodes that come and go
-    /// together are one plan.
+    /// Makes the next plan, if one is due and the one before is adopted. Changes that come meanwhile
+    /// are collected in one plan.
     pub(super) fn replan(&mut self, out: &mut Outbox) {
         if !self.has_begun() || !self.plans.may_make() {
             return;
         }
         self.touched = true;
-        // No table is made before the plan is adopted, so these shards stay empty until then.
+        // Shards from this one on are in no table yet. No table is made before the plan is adopted,
+        // so they stay empty until then and need no backfill.
         let first_empty = self.tables.most_shards(self.placement.chains().len());
         self.lay_out(|placement, holders| {
             placement.complete_empty(first_empty, holders);
@@ -63,7 +65,7 @@ impl Coordinator {
         self.enact(out);
     }
 
-    /// A node goes by a plan, or knows that every server does.
+    /// Notes that a node has adopted a plan, or knows that the plan is enacted.
     pub(super) fn adopted(
         &mut self,
         from: NodeId,
@@ -81,8 +83,8 @@ impl Coordinator {
         self.enact(out);
     }
 
-    /// Enacts the plan if every server has adopted it: everybody is told, and workers that are new
-    /// in it begin.
+    /// Enacts the plan if every server has adopted it: tells every node, and lets workers that are
+    /// new in it begin.
     fn enact(&mut self, out: &mut Outbox) {
         let Some(first) = self.plans.enact() else { return };
         self.plans.tell(self.members.live_servers());

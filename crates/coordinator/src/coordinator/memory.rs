@@ -1,10 +1,10 @@
-//! The coordinator's memory as bytes: everything that its successor has to know, and nothing that
-//! it can find out by itself. The memory is a version and the saved forms of the parts, in order.
+//! The coordinator's memory as bytes: everything that its successor must know, and nothing that the
+//! successor can find out by itself. The memory is a version and the saved forms of the parts, in
+//! order.
 //!
-//! What is not saved: when a node was last heard of, which servers have adopted the plan, which
-//! nodes were told of it and which replicas are backfilled. A successor takes every node to be
-//! about to call, says the plan again to all, and is told the rest again by nodes that wait for an
-//! answer.
+//! Not saved: when each node was last heard, which servers have adopted the plan, which nodes know
+//! of it, and which replicas are backfilled. A successor counts the silence of nodes anew and sends
+//! the plan to all again. Nodes that wait for an answer repeat their requests.
 
 #[cfg(test)]
 #[allow(clippy::wildcard_enum_match_arm, reason = "a test looks for one message among others")]
@@ -24,20 +24,20 @@ use std::fmt;
 use types::{RunSize, Span, Time};
 use wire::{Field, Reader, WireError};
 
-/// The version of what is written here.
+/// The version of the memory's format.
 const VERSION: u32 = 3;
 
-/// Why bytes are no memory that this coordinator can go on from.
+/// Why a coordinator cannot resume from a memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RecallError {
-    /// Another version of Slackwater wrote them.
+    /// Another version of Slackwater wrote the memory.
     Version {
         /// The version found.
         found: u32,
     },
-    /// They are damaged, or something else.
+    /// The memory is damaged, or the bytes are something else.
     Malformed(WireError),
-    /// They are of a run with other parties, or other rules.
+    /// The memory is of a run of another size or membership.
     OtherRun {
         /// What differs, in words.
         difference: String,
@@ -49,15 +49,15 @@ impl fmt::Display for RecallError {
         match self {
             Self::Version { found } => write!(
                 f,
-                "the memory of the coordinator before is of version {found}, and this one knows {VERSION}: run one release everywhere"
+                "the previous coordinator saved its memory in version {found}, and this one reads version {VERSION}: run one release everywhere"
             ),
             Self::Malformed(error) => write!(
                 f,
-                "the memory of the coordinator before cannot be read ({error}): give the job another place, or remove what is there"
+                "the memory of the previous coordinator cannot be read ({error}): give the job another place, or remove the memory there"
             ),
             Self::OtherRun { difference } => write!(
                 f,
-                "the coordinator before led another kind of run: {difference}; give every coordinator of a job the same settings"
+                "the previous coordinator led another kind of run: {difference}; give every coordinator of a job the same settings"
             ),
         }
     }
@@ -72,8 +72,8 @@ impl From<WireError> for RecallError {
 }
 
 impl Coordinator {
-    /// Everything that a successor has to know, as bytes. A coordinator saves a decision here
-    /// before it tells any node of it.
+    /// Everything that a successor must know, as bytes. The shell saves it before it sends any
+    /// message that follows from it.
     #[must_use]
     pub fn memory(&self) -> Vec<u8> {
         let mut out = Vec::new();
@@ -90,9 +90,9 @@ impl Coordinator {
         out
     }
 
-    /// Goes on from the memory of a coordinator that is no more. No node is given up before it had
-    /// time to find this coordinator and a whole failure timeout has passed, and no server before
-    /// its serving lease has ended. The plan is said again.
+    /// A coordinator that takes over from the memory of an earlier one, and sends the plan again.
+    /// It counts no node as lost before the node had time to find it and a whole failure timeout
+    /// has passed, and no server before its serving lease has ended.
     pub fn recall(
         now: Time,
         memory: &[u8],
@@ -118,20 +118,20 @@ impl Coordinator {
         coordinator.leases = Leases::get(input, now)?;
         coordinator.checkpoints = Checkpoints::get(input)?;
         if !input.0.is_empty() {
-            return Err(WireError::Malformed("a memory that goes on after its end").into());
+            return Err(WireError::Malformed("bytes after the end of a memory").into());
         }
         coordinator.take_over(now)?;
         Ok(coordinator)
     }
 
-    /// Checks what the parts take for granted of each other, and begins to lead at this time:
-    /// every node is about to be heard of, and none is known to go by the plan.
+    /// Checks what the parts assume of each other, and begins to lead at this time: counts the
+    /// silence of every node anew, and waits for every server to adopt the plan.
     fn take_over(&mut self, now: Time) -> Result<(), WireError> {
         let shards = self.placement.chains().len();
         saved::check(&[
-            ((shards > 0) == self.members.has_begun(), "a run without shards"),
-            (self.plans.plan().chains.len() == shards, "shards that were joined or split"),
-            (self.barriers.all_are_there(&self.members), "somebody at a barrier who is not there"),
+            ((shards > 0) == self.members.has_begun(), "a run that has begun without shards, or has shards before"),
+            (self.plans.plan().chains.len() == shards, "a plan and a placement with unlike numbers of shards"),
+            (self.barriers.all_are_there(&self.members), "a worker at a barrier that is not in the run"),
         ])?;
         self.members.take_over(now + self.timeouts.finding());
         self.tables.take_over(now);

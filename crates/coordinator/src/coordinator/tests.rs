@@ -1,4 +1,4 @@
-//! The machine as a whole: rules that several parts keep together.
+//! Tests of the whole machine: rules that several parts keep together.
 
 mod leases;
 
@@ -9,18 +9,19 @@ use types::{Source, WorkerId};
 use wire::NodeRole;
 
 #[test]
-fn a_place_asked_for_is_given_if_there_is_one_and_it_is_free() {
-    // (who asks, the place asked for, the name given or a word of the refusal)
-    let (server, worker) = (NodeRole::Server, NodeRole::Worker);
+fn a_free_place_that_a_node_asks_for_is_given() {
+    // (role of the node, the place that it asks for, the name given or words of the refusal)
+    let server = NodeRole::Server;
+    let worker = NodeRole::Worker;
     let cases: [(NodeRole, Option<u32>, Result<NodeId, &str>); 8] = [
         (worker, Some(1), Ok(NodeId::Worker(1))),
         (worker, None, Ok(NodeId::Worker(0))),
         (worker, None, Ok(NodeId::Worker(2))),
-        (worker, None, Err("has its 3 already")),
+        (worker, None, Err("has its 3 workers already")),
         (worker, Some(1), Err("another process is worker 1")),
         (worker, Some(3), Err("there is no worker 3")),
         (server, Some(0), Ok(NodeId::Server(0))),
-        (server, None, Err("has its 1 already")),
+        (server, None, Err("has its 1 servers already")),
     ];
     let mut coordinator = Coordinator::new(RunSize { servers: 1, workers: 3 }, Membership::Static, Span::from_secs(1));
     for (token, (role, place, expected)) in (0u64..).zip(cases) {
@@ -43,7 +44,7 @@ fn a_place_asked_for_is_given_if_there_is_one_and_it_is_free() {
 
 /// A process that is started again by the same command asks for the place that it had.
 #[test]
-fn a_place_that_was_given_in_a_run_that_others_may_come_to_is_answered_with_another() {
+fn an_elastic_run_gives_another_place_for_one_that_is_taken() {
     let membership = Membership::Elastic { replicas: 1, shards_per_server: 1 };
     let mut coordinator = Coordinator::new(RunSize { servers: 1, workers: 1 }, membership, Span::from_secs(2));
     let mut join_at = |token: u64, role: NodeRole, place: u32, begins: bool| {
@@ -62,9 +63,9 @@ fn a_place_that_was_given_in_a_run_that_others_may_come_to_is_answered_with_anot
     assert_eq!(join_at(5, NodeRole::Worker, 7, false), NodeId::Worker(7));
 }
 
-/// (how long the clocks of each worker take in milliseconds, who is slow)
 #[test]
-fn who_takes_much_longer_than_most_is_slow() {
+fn a_worker_is_slow_if_it_takes_much_longer_than_the_median() {
+    // (how long a clock takes each worker, in milliseconds; the slow workers)
     let cases: [(&[u64], &[u32]); 5] = [
         (&[10, 10, 10, 11], &[]),
         (&[10, 10, 40, 10], &[2]),
@@ -117,12 +118,12 @@ pub(super) fn controls(out: &mut Outbox) -> Vec<Control> {
     out.drain().filter_map(control).collect()
 }
 
-/// The incarnation that has a node's place.
+/// The source of the incarnation that has this place.
 pub(super) fn source(coordinator: &Coordinator, node: NodeId) -> Source {
     coordinator.members.source(node).unwrap_or_default()
 }
 
-/// Joins as a worker; the name and the source given, if there is a place.
+/// Joins in a role. Returns the name and the source given, if there is a place.
 pub(super) fn join(coordinator: &mut Coordinator, now: Time, role: NodeRole, token: u64) -> Option<(NodeId, Source)> {
     let control = Control::Join { role, address: String::new(), token, place: None, job: String::new() };
     let answer = said(coordinator, now, NodeId::Worker(1000), Source(0), control);
@@ -140,10 +141,10 @@ fn no_two_incarnations_share_a_source() {
     assert_eq!(
         join(&mut coordinator, Time(0), NodeRole::Worker, 1),
         Some((name, old)),
-        "the same process, the same one"
+        "the same process gets the same source"
     );
     let (_, other) = join(&mut coordinator, Time(0), NodeRole::Worker, 2).expect("a place");
-    // The first falls silent; whoever comes next gets its rank, and a source of its own.
+    // The first worker falls silent. The next one to join gets its rank, and a new source.
     let later = Time(0) + Span::from_secs(4);
     for (node, source) in [(NodeId::Server(0), server), (NodeId::Worker(1), other)] {
         said(&mut coordinator, later, node, source, Control::Heartbeat);
@@ -153,7 +154,7 @@ fn no_two_incarnations_share_a_source() {
     let (again, new) = join(&mut coordinator, much_later, NodeRole::Worker, 3).expect("a place");
     assert_eq!(again, name);
     assert!(new != old && new != other && other != old);
-    // The old one is not taken for the new one, whatever it says.
+    // The coordinator does not take messages of the old incarnation for the new one's.
     let begins = |said: Vec<Control>| said.iter().any(|control| matches!(control, Control::Begin { .. }));
     assert!(!begins(said(&mut coordinator, much_later, name, old, Control::Heartbeat)));
     assert!(begins(said(&mut coordinator, much_later, name, new, Control::Heartbeat)));
@@ -163,7 +164,7 @@ fn no_two_incarnations_share_a_source() {
 }
 
 #[test]
-fn nobody_leaves_a_run_or_waits_in_it_before_it_has_begun() {
+fn messages_before_the_run_begins_are_ignored() {
     let mut coordinator = Coordinator::new(RunSize { servers: 1, workers: 1 }, Membership::Static, Span::from_secs(1));
     for token in 0..3 {
         let now = Time(0) + Span::from_secs(2 * token);
@@ -194,7 +195,7 @@ fn begun(workers: u32) -> Coordinator {
 }
 
 #[test]
-fn what_is_said_of_a_barrier_grows_with_the_workers_and_not_with_their_square() {
+fn barrier_notices_grow_linearly_with_workers() {
     let workers = 1_000;
     let mut coordinator = begun(workers);
     for rank in 0..workers / 2 {
@@ -211,7 +212,7 @@ fn what_is_said_of_a_barrier_grows_with_the_workers_and_not_with_their_square() 
 }
 
 #[test]
-fn who_is_waited_for_is_no_news_while_it_takes_as_long_as_it_always_does() {
+fn barrier_notices_wait_for_as_long_as_a_clock_usually_takes() {
     let mut coordinator = begun(2);
     let mut step = types::Measured::default();
     (0..100).for_each(|_| step.observe(Span::from_secs(8)));
@@ -228,19 +229,19 @@ fn who_is_waited_for_is_no_news_while_it_takes_as_long_as_it_always_does() {
 }
 
 #[test]
-fn a_barrier_counts_those_who_have_not_left() {
+fn a_barrier_counts_workers_that_have_not_left() {
     let mut coordinator = begun(3);
     let mut say = |rank: u32, control: Control| {
         let source = source(&coordinator, NodeId::Worker(rank));
         let said = said(&mut coordinator, Time(0), NodeId::Worker(rank), source, control);
         said.iter().filter(|said| matches!(said, Control::BarrierPassed { .. })).count()
     };
-    // (who, what, how many hear that it is passed)
+    // (the worker, what it sends, how many workers are told that a barrier is passed)
     let cases = [
         (0, Control::Barrier { number: 1 }, 0),
-        (0, Control::Barrier { number: 1 }, 0), // said twice
+        (0, Control::Barrier { number: 1 }, 0), // sent twice
         (1, Control::Bye, 0),
-        (1, Control::Barrier { number: 1 }, 0), // late
+        (1, Control::Barrier { number: 1 }, 0), // after it has left
         (2, Control::Barrier { number: 1 }, 2),
         (2, Control::Barrier { number: 1 }, 1), // the answer was lost
         (0, Control::Barrier { number: 2 }, 0),
@@ -252,7 +253,7 @@ fn a_barrier_counts_those_who_have_not_left() {
 }
 
 #[test]
-fn a_place_whose_node_fell_silent_before_the_run_began_is_free_again() {
+fn a_place_is_free_again_if_its_node_falls_silent_before_the_run_begins() {
     let mut coordinator = Coordinator::new(RunSize { servers: 1, workers: 1 }, Membership::Static, Span::from_secs(5));
     let mut out = Outbox::new();
     let mut join = |coordinator: &mut Coordinator, now: Time, token: u64| {
@@ -266,15 +267,15 @@ fn a_place_whose_node_fell_silent_before_the_run_began_is_free_again() {
     assert!(welcomed(join(&mut coordinator, Time(0), 1)));
     let later = Time(0) + Span::from_secs(4);
     coordinator.tick(later, &mut Outbox::new());
-    assert!(!welcomed(join(&mut coordinator, later, 2)), "the first may still be there");
+    assert!(!welcomed(join(&mut coordinator, later, 2)), "the first node may still be alive");
     let much_later = Time(0) + Span::from_secs(6);
     coordinator.tick(much_later, &mut Outbox::new());
     assert!(welcomed(join(&mut coordinator, much_later, 2)));
 }
 
-/// Shells hand in a clock that never goes back; if one did, nobody would be given up for it.
+/// Shells pass a time that never goes back. If one did, no node would be lost by that.
 #[test]
-fn a_clock_that_is_set_back_gives_nobody_up() {
+fn no_node_is_lost_by_a_time_that_goes_back() {
     let mut coordinator = begun(1);
     let second = |seconds| Time(0) + Span::from_secs(seconds);
     for node in coordinator.everybody() {
@@ -288,12 +289,12 @@ fn a_clock_that_is_set_back_gives_nobody_up() {
 }
 
 #[test]
-fn who_is_of_another_job_is_turned_away_and_who_does_not_say_is_not() {
+fn a_node_of_another_job_is_refused_and_one_without_a_job_is_not() {
     let mut coordinator =
         Coordinator::new(RunSize { servers: 1, workers: 3 }, Membership::Static, Span::from_secs(1)).of_job("a");
     for (token, (job, welcome)) in (0..).zip([("b", false), ("a", true), ("", true)]) {
-        let (address, place) = (String::new(), None);
-        let join = Control::Join { role: NodeRole::Worker, address, token, place, job: job.to_owned() };
+        let join =
+            Control::Join { role: NodeRole::Worker, address: String::new(), token, place: None, job: job.to_owned() };
         let answers = said(&mut coordinator, Time(0), NodeId::Worker(1000), Source(0), join);
         let welcomed = answers.iter().any(|answer| matches!(answer, Control::Welcome { .. }));
         assert_eq!(welcomed, welcome, "{job}: {answers:?}");
@@ -301,7 +302,7 @@ fn who_is_of_another_job_is_turned_away_and_who_does_not_say_is_not() {
 }
 
 #[test]
-fn what_servers_hold_unevenly_is_moved_when_it_is_worth_it_and_not_all_the_time() {
+fn shards_move_between_uneven_servers_when_it_is_worth_it_and_not_all_the_time() {
     let membership = Membership::Elastic { replicas: 1, shards_per_server: 4 };
     let mut coordinator = Coordinator::new(RunSize { servers: 2, workers: 1 }, membership, Span::from_secs(2));
     let roles = [NodeRole::Server, NodeRole::Server, NodeRole::Worker];
@@ -321,12 +322,12 @@ fn what_servers_hold_unevenly_is_moved_when_it_is_worth_it_and_not_all_the_time(
         said(coordinator, now, node, source, Control::Report { report: Box::new(report) });
         coordinator.plan().chains.iter().filter(|chain| !chain.backfilling.is_empty()).count()
     };
-    // (when, who, bytes of each of its shards; shards that are on their way then)
+    // (the second, the server that reports, bytes of each of its shards; shards that move then)
     let cases = [
         (1, 0, 8 << 20, 0),  // too soon: its tables may still grow
-        (30, 1, 8 << 20, 0), // as much as the other
+        (30, 1, 8 << 20, 0), // as much as the other server
         (31, 1, 100, 2),
-        (32, 1, 100, 2), // on their way
+        (32, 1, 100, 2), // the same two still move
     ];
     for (seconds, server, bytes, moving) in cases {
         assert_eq!(report(&mut coordinator, seconds, server, bytes), moving, "second {seconds}");

@@ -1,13 +1,13 @@
-//! One data set that workers lease: which worker holds what, and what servers need not know of any
-//! more.
+//! One data set that workers lease: which worker holds which leases, and which leases servers may
+//! forget.
 //!
-//! A server may forget what its shards hold of a lease when no worker will push of it again:
-//! - the lease is committed, in a clock that the frontier has passed, so that no later checkpoint
-//!   calls it open;
-//! - every server goes by a plan without the workers that held it before and were lost.
+//! A server may forget the applied parts of a lease when no worker will push parts of it again:
+//! - The lease is committed, in a clock that the frontier has passed. So every later checkpoint
+//!   counts it as done.
+//! - Every server has adopted a plan without the lost workers that held the lease before.
 //!
-//! So servers are told one place of the lease order at a time, while no plan is on its way or due,
-//! and the next one when all have answered.
+//! So the coordinator tells servers up to which place in the lease order they may forget. It does so
+//! while no plan is under way or due, and sends the next place when all servers have answered.
 
 use super::{LeaseView, rank};
 use crate::barriers::NAMED;
@@ -17,47 +17,52 @@ use std::collections::{BTreeMap, BTreeSet};
 use types::{Clock, NodeId, Source, Span, Time};
 use wire::{Control, Field, Head, LeaseTerms, Outbox, Reader, WireError};
 
-/// Something that workers lease.
+/// One data set that workers lease.
 pub(crate) struct DataSet {
     number: u32,
     name: String,
     terms: LeaseTerms,
     allocator: LeaseAllocator,
-    /// Whether a worker has asked for it in this run: otherwise it is as a checkpoint knows it.
+    /// Whether a worker has opened it in this run. Otherwise it is as the checkpoint has it.
     opened: bool,
+    /// The last question of each worker.
     questions: BTreeMap<Source, Question>,
-    /// Whether a worker has ended it early: nothing is granted any more.
+    /// Whether a worker has ended it early: then nothing more is granted.
     ended_early: bool,
-    /// The clock that the furthest worker is at.
+    /// The clock of the furthest worker.
     furthest: Clock,
-    /// After the last clock in which a lease was committed: where its worker goes next.
+    /// The clock after the last one in which a lease was committed.
     ended: Clock,
-    /// Servers know nothing of leases before this place, and are being told to forget more.
+    /// Every server has forgotten the leases before this place.
     forgotten: OrderIndex,
+    /// The step of forgetting that is under way.
     forgetting: Option<Forgetting>,
 }
 
-/// What a worker asked last.
+/// The last question of a worker.
 struct Question {
     node: NodeId,
     number: u64,
+    /// How many leases it wants.
     wanted: u64,
-    /// While it has no answer: since when the worker was not told whom it waits for.
+    /// While it is unanswered: when the worker asked, or was last told whom it waits for.
     waits: Option<Time>,
 }
 
-/// What servers are being told to forget.
+/// One step of forgetting: servers forget leases up to one place.
 struct Forgetting {
     through: OrderIndex,
+    /// A shard forgets once its frontier has reached this clock.
     clock: Clock,
     /// Servers that have not answered.
     waiting: BTreeSet<NodeId>,
+    /// When servers were last told.
     said: Time,
 }
 
 /// Opening and saving.
 impl DataSet {
-    /// A new one. Fails in words if no leases can have such terms.
+    /// A new data set. Fails, in words, if its terms are invalid.
     pub fn new(number: u32, name: String, terms: LeaseTerms) -> Result<Self, String> {
         let allocator =
             LeaseAllocator::new(GrantTerms::of(&terms)).map_err(|error| format!("{}: {error}", terms.input))?;
@@ -80,9 +85,9 @@ impl DataSet {
         }
     }
 
-    /// As a checkpoint at this clock knows it.
+    /// The data set as a checkpoint at this clock has it.
     pub fn resume(number: u32, saved: &SavedLeases, clock: Clock) -> Option<Self> {
-        // It was made of such terms.
+        // Saved leases have valid terms, so this does not fail.
         let allocator = LeaseAllocator::resume(GrantTerms::of(saved.terms()), saved.done()).ok()?;
         let set = Self::of(number, saved.name().to_owned(), saved.terms().clone(), allocator);
         Some(Self { opened: false, furthest: clock, ended: clock, ..set })
@@ -92,13 +97,14 @@ impl DataSet {
         &self.name
     }
 
-    /// Whether a checkpoint saves what of it is done. A data set whose name begins with a dot is
-    /// the run's own book-keeping, which each run begins anew.
+    /// Whether a checkpoint saves which of its leases are done. A data set whose name begins with a
+    /// dot is the run's own bookkeeping, which each run begins anew.
     fn is_checkpointed(&self) -> bool {
         !self.name.starts_with('.')
     }
 
-    /// Another worker opens it, or the first one after a checkpoint.
+    /// Opens it for another worker, or for the first one of a resumed run. Fails, in words, if the
+    /// terms differ.
     pub fn open_again(&mut self, terms: LeaseTerms) -> Result<u32, String> {
         let name = &self.name;
         if self.opened {
@@ -118,7 +124,8 @@ impl DataSet {
         Ok(self.number)
     }
 
-    /// Goes on where a checkpoint's run was, if that has read the same.
+    /// The allocator that continues the checkpoint's leases with these terms. Fails, in words, if
+    /// the checkpoint's run read another input.
     fn go_on(&self, terms: &LeaseTerms) -> Result<LeaseAllocator, String> {
         let grants = GrantTerms::of(terms);
         if !self.is_checkpointed() {
@@ -132,32 +139,32 @@ impl DataSet {
         LeaseAllocator::resume(grants, &self.allocator.committed()).map_err(|error| error.to_string())
     }
 
-    /// Why a worker that comes with these terms cannot lease it.
+    /// Why a worker with these terms cannot lease it. None if the worker can.
     fn difference(&self, terms: &LeaseTerms) -> Option<String> {
         if self.terms.fingerprint != terms.fingerprint {
             return Some(format!("others read {}, and this worker reads {}", self.terms.input, terms.input));
         }
         let known = GrantTerms::of(&self.terms);
         let theirs = GrantTerms::of(terms);
-        (known != theirs).then(|| format!("others lease it by {known:?}, and this worker by {theirs:?}"))
+        (known != theirs).then(|| format!("others lease it with {known:?}, and this worker with {theirs:?}"))
     }
 
-    /// The first clock in which nothing was committed, nor later.
+    /// The clock after the last commit.
     pub fn committed_until(&self) -> Clock {
         self.ended
     }
 
-    /// The leases that were committed before a clock. None if that is not known any more.
+    /// The leases that were committed before a clock. None if these are no longer known.
     pub fn committed_before(&self, clock: Clock) -> Option<SavedLeases> {
         let done = match self.is_checkpointed() {
             true => self.allocator.committed_before(clock)?,
-            // It keeps its number, and nothing else.
+            // The data set keeps its number and nothing else.
             false => LeaseAllocator::new(GrantTerms::of(&self.terms)).ok()?.committed(),
         };
         SavedLeases::new(self.name.clone(), self.terms.clone(), done).ok()
     }
 
-    /// Appends it, without questions and what servers are being told: those are said again.
+    /// Appends it, without questions and the step of forgetting under way: both are repeated.
     pub fn put(&self, out: &mut Vec<u8>) {
         self.name.put(out);
         self.terms.put(out);
@@ -167,7 +174,7 @@ impl DataSet {
         self.allocator.put(out);
     }
 
-    /// Reads what [`put`](Self::put) has written. Leases count as held since `now`.
+    /// Reads what [`put`](Self::put) wrote. Leases count as held since `now`.
     pub fn get(number: u32, input: &mut Reader<'_>, now: Time) -> Result<Self, WireError> {
         let name = String::get(input)?;
         let terms = LeaseTerms::get(input)?;
@@ -176,16 +183,17 @@ impl DataSet {
         let forgotten = OrderIndex(Field::get(input)?);
         let allocator = LeaseAllocator::get(input, now)?;
         if allocator.terms() != GrantTerms::of(&terms) {
-            return Err(WireError::Malformed("leases by other terms than said"));
+            return Err(WireError::Malformed("an allocator with other terms than its data set"));
         }
         let set = Self::of(number, name, terms, allocator);
         Ok(Self { opened, ended_early, furthest, ended, forgotten, ..set })
     }
 }
 
-/// What workers ask and are answered.
+/// Questions of workers, and answers.
 impl DataSet {
-    /// A worker is at its head's clock. Those that wait for leases follow the furthest.
+    /// Notes the clock of a worker's message. If the worker is further than all others, tells
+    /// workers that wait for leases, which end their clocks up to there.
     pub fn reached(&mut self, head: &Head, out: &mut Outbox) {
         if rank(head.from).is_none() || head.clock <= self.furthest {
             return;
@@ -194,24 +202,26 @@ impl DataSet {
         self.questions.values().for_each(|question| self.say_awaited(question, false, out));
     }
 
-    /// A worker asks for leases.
+    /// Takes a worker's question for leases.
     pub fn ask(&mut self, now: Time, head: &Head, number: u64, wanted: u64, out: &mut Outbox) {
         let waits = Some(now);
         let asked = Question { node: head.from, number, wanted, waits };
         let question = self.questions.entry(head.source).or_insert(Question { number: 0, ..asked });
         if number > question.number {
-            (question.number, question.wanted, question.waits) = (number, wanted, waits);
+            question.number = number;
+            question.wanted = wanted;
+            question.waits = waits;
         } else if number < question.number {
             return;
         }
         self.answer(now, head.source, out);
-        // A worker that waits hears how far the others are, should it have missed that.
+        // Tells a waiting worker how far the others are: it may have missed that.
         if let Some(question) = self.questions.get(&head.source) {
             self.say_awaited(question, false, out);
         }
     }
 
-    /// A worker commits a lease.
+    /// Takes a worker's commit of a lease.
     pub fn commit(
         &mut self,
         view: &LeaseView<'_>,
@@ -230,8 +240,8 @@ impl DataSet {
         self.answer_waiting(view.now, out);
     }
 
-    /// A worker learns no more, and no other is to. What it holds is given back, and the data set
-    /// ends when no worker holds anything.
+    /// Ends the data set early, as a worker asks: takes back the worker's leases and tells all
+    /// workers to stop. The data set is over when no worker holds leases.
     pub fn end(&mut self, view: &LeaseView<'_>, source: Source, out: &mut Outbox) {
         self.allocator.expel(source);
         if !std::mem::replace(&mut self.ended_early, true) {
@@ -242,28 +252,28 @@ impl DataSet {
         self.answer_waiting(view.now, out);
     }
 
-    /// A worker goes on learning: it may have missed that the data set was ended.
+    /// Answers a worker that goes on learning: it may have missed that the data set was ended.
     pub fn learning(&self, from: NodeId, out: &mut Outbox) {
         if self.ended_early {
             say(from, Control::EndLeases { set: self.number }, out);
         }
     }
 
-    /// A worker takes part no more: what it holds is for others.
+    /// Takes back the leases of a worker that has left the run, for other workers.
     pub fn give_back(&mut self, now: Time, source: Source, out: &mut Outbox) {
         self.questions.remove(&source);
         self.allocator.expel(source);
         self.answer_waiting(now, out);
     }
 
-    /// Answers a worker's last question, if there is an answer: again, if it has one already.
+    /// Answers a worker's last question if it can be answered now. Repeats an answer given before.
     fn answer(&mut self, now: Time, source: Source, out: &mut Outbox) {
         let Some(question) = self.questions.get_mut(&source) else { return };
         let number = question.number;
         let set = self.number;
         let holds = !self.allocator.held_by(source).is_empty();
         let granted = match question.waits {
-            // It has missed the answer.
+            // The worker has missed the answer.
             None if holds => GrantReply::Leases { leases: Vec::new(), share: self.allocator.share(source) },
             _ if self.ended_early => self.allocator.left_as_it_is(now, source),
             _ => self.allocator.grant(now, source, question.wanted),
@@ -288,14 +298,14 @@ impl DataSet {
         say(question.node, answer, out);
     }
 
-    /// Leases may have come back, or all of them may be committed.
+    /// Answers waiting workers where it can: leases may have come back, or all may be committed.
     fn answer_waiting(&mut self, now: Time, out: &mut Outbox) {
         let waiting = self.questions.iter().filter(|(_, question)| question.waits.is_some());
         let waiting: Vec<Source> = waiting.map(|(source, _)| *source).collect();
         waiting.into_iter().for_each(|source| self.answer(now, source, out));
     }
 
-    /// Tells a worker, if it waits, how far the others are, and who holds leases.
+    /// Tells a worker, if it waits, how far the others are and, `with_names`, who holds leases.
     fn say_awaited(&self, question: &Question, with_names: bool, out: &mut Outbox) {
         if question.waits.is_none() {
             return;
@@ -307,7 +317,7 @@ impl DataSet {
         say(question.node, awaited, out);
     }
 
-    /// Names the holders to workers that have waited this long since they were last told.
+    /// Names the holders to workers that have waited this long since their last notice.
     pub fn notice(&mut self, now: Time, after: Span, out: &mut Outbox) {
         let mut told = Vec::new();
         for (source, question) in &mut self.questions {
@@ -320,9 +330,9 @@ impl DataSet {
     }
 }
 
-/// What servers forget.
+/// Which leases servers forget.
 impl DataSet {
-    /// Tells servers what they may forget, if that is more than before.
+    /// Begins a step of forgetting, if servers may forget more than before.
     fn begin_to_forget(&mut self, view: &LeaseView<'_>, out: &mut Outbox) {
         if !view.is_steady || self.forgetting.is_some() {
             return;
@@ -340,12 +350,12 @@ impl DataSet {
         let Some(Forgetting { through, clock, waiting, .. }) = &self.forgetting else { return };
         let LeaseTerms { ranges, shuffle, .. } = self.terms;
         for server in waiting {
-            let (set, through, clock) = (self.number, through.0, *clock);
-            say(*server, Control::ForgetLeases { set, ranges, shuffle, through, clock }, out);
+            let forget = Control::ForgetLeases { set: self.number, ranges, shuffle, through: through.0, clock: *clock };
+            say(*server, forget, out);
         }
     }
 
-    /// A server has forgotten the leases before this place.
+    /// Notes that a server has forgotten the leases before this place.
     pub fn server_forgot(&mut self, view: &LeaseView<'_>, from: NodeId, through: OrderIndex, out: &mut Outbox) {
         let forgetting = self.forgetting.as_mut().filter(|forgetting| forgetting.through == through);
         let Some(forgetting) = forgetting else { return };
@@ -358,14 +368,14 @@ impl DataSet {
     fn end_forgetting(&mut self, view: &LeaseView<'_>) -> bool {
         let Some(done) = self.forgetting.take_if(|forgetting| forgetting.waiting.is_empty()) else { return false };
         self.forgotten = done.through;
-        // Every frontier has passed that clock. Nothing needs to know apart what was committed
-        // before it, except the checkpoint that is under way.
+        // Every frontier has passed that clock. Only a checkpoint under way still needs to know in
+        // which clocks before it leases were committed.
         self.allocator.settle(view.checkpoint.map_or(done.clock, |underway| underway.min(done.clock)));
         true
     }
 
-    /// Says again to servers what they have not answered for this long, and goes on if all have.
-    /// Returns whether servers have forgotten more.
+    /// Tells servers again that have not answered for this long, and goes on if all have. Returns
+    /// whether a step has ended.
     pub fn tick_forgetting(&mut self, view: &LeaseView<'_>, after: Span, out: &mut Outbox) -> bool {
         if let Some(forgetting) = &mut self.forgetting {
             forgetting.waiting.retain(|server| view.members.is_there(*server));

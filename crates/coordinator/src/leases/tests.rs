@@ -7,12 +7,11 @@ use wire::Control;
 const SERVER: NodeId = NodeId::Server(0);
 
 fn terms() -> LeaseTerms {
-    let (epochs, shuffle, per_clock, fingerprint) = (1, None, 4, 7);
-    LeaseTerms { ranges: 4, epochs, shuffle, per_clock, fingerprint, input: "numbers".into() }
+    LeaseTerms { ranges: 4, epochs: 1, shuffle: None, per_clock: 4, fingerprint: 7, input: "numbers".into() }
 }
 
 #[test]
-fn a_data_set_is_opened_by_its_name_and_always_by_the_same_terms() {
+fn a_data_set_has_one_name_and_the_same_terms_for_every_worker() {
     let other = LeaseTerms { fingerprint: 8, input: "letters".into(), ..terms() };
     let slower = LeaseTerms { per_clock: 2, ..terms() };
     let impossible = LeaseTerms { per_clock: 0, ..terms() };
@@ -22,7 +21,7 @@ fn a_data_set_is_opened_by_its_name_and_always_by_the_same_terms() {
         ("b", other.clone(), Ok(1)),
         ("a", terms(), Ok(0)),
         ("a", other, Err("others read numbers, and this worker reads letters")),
-        ("a", slower, Err("others lease it by")),
+        ("a", slower, Err("others lease it with")),
         ("c", impossible, Err("numbers: ")),
         ("c", terms(), Ok(2)),
     ];
@@ -31,7 +30,7 @@ fn a_data_set_is_opened_by_its_name_and_always_by_the_same_terms() {
         match (leases.open(name, terms), expected) {
             (Ok(number), Ok(expected)) => assert_eq!(number, expected, "{name}"),
             (Err(refusal), Err(words)) => assert!(refusal.contains(words), "{name}: {refusal}"),
-            (found, expected) => panic!("{name}: {found:?}, and not {expected:?}"),
+            (found, expected) => panic!("{name}: {found:?} instead of {expected:?}"),
         }
     }
 }
@@ -50,9 +49,11 @@ fn said(out: &mut Outbox) -> Vec<(NodeId, Control)> {
 }
 
 #[test]
-fn servers_are_told_what_to_forget_in_steady_times_alone() {
-    let (members, mut leases, mut out) = (begun(1, 2), Leases::default(), Outbox::new());
-    let number = leases.open("a", terms()).expect("terms that can be");
+fn servers_are_told_to_forget_only_while_no_plan_is_due() {
+    let members = begun(1, 2);
+    let mut leases = Leases::default();
+    let mut out = Outbox::new();
+    let number = leases.open("a", terms()).expect("valid terms");
     let view = |is_steady| LeaseView { now: Time(0), members: &members, is_steady, checkpoint: None };
     let set = leases.spoken_of(number, &head(0, 3), &members, &mut out).expect("it was opened");
     set.ask(Time(0), &head(0, 3), 1, 2, &mut out);
@@ -60,7 +61,7 @@ fn servers_are_told_what_to_forget_in_steady_times_alone() {
         let is_forget = |(_, control): &(NodeId, Control)| matches!(control, Control::ForgetLeases { .. });
         said(out).iter().filter(|said| is_forget(said)).count()
     };
-    // (the lease that is committed, whether times are steady, how often a server is told)
+    // (the lease that is committed, whether no plan is due, how often a server is told)
     for (lease, is_steady, told) in [(0, false, 0), (1, true, 1)] {
         let work = WorkReport { examples: 1, busy: Span(1) };
         set.commit(&view(is_steady), &head(0, 3), (lease, Clock(3)), work, &mut out);
@@ -69,15 +70,17 @@ fn servers_are_told_what_to_forget_in_steady_times_alone() {
     assert!(!leases.tick(&view(true), Span(10), Span(10), &mut out), "the server has not answered");
     let set = leases.spoken_of(number, &head(0, 3), &members, &mut out).expect("it was opened");
     set.server_forgot(&view(true), SERVER, OrderIndex(1), &mut out);
-    assert!(!leases.tick(&view(true), Span(10), Span(10), &mut out), "it speaks of an earlier place");
+    assert!(!leases.tick(&view(true), Span(10), Span(10), &mut out), "the server answered for an earlier place");
     leases.sets[0].server_forgot(&view(true), SERVER, OrderIndex(2), &mut out);
     assert_eq!(forgets(&mut out), 0, "there is nothing more to forget");
 }
 
 #[test]
-fn a_worker_that_waits_follows_the_furthest_and_gets_what_another_gives_back() {
-    let (members, mut leases, mut out) = (begun(1, 2), Leases::default(), Outbox::new());
-    let set = leases.open("a", terms()).expect("terms that can be");
+fn a_waiting_worker_hears_the_furthest_clock_and_gets_leases_given_back() {
+    let members = begun(1, 2);
+    let mut leases = Leases::default();
+    let mut out = Outbox::new();
+    let set = leases.open("a", terms()).expect("valid terms");
     for (rank, wanted) in [(0, 4), (1, 1)] {
         let known = leases.spoken_of(set, &head(rank, 3), &members, &mut out).expect("it was opened");
         known.ask(Time(0), &head(rank, 3), 1, wanted, &mut out);

@@ -1,18 +1,18 @@
-//! What nodes report of themselves, and how the run stands by that.
+//! Reports of nodes about themselves, and the state of the run that follows from them: step times,
+//! frontiers, slow workers.
 
 use super::{MemberRecord, Members};
 use std::collections::{BTreeMap, BTreeSet};
 use types::{Clock, Measured, NodeId, TableId, Time, WorkerId};
 use wire::{MemberState, MemberStatus, NodeReport};
 
-/// A worker is slow if its clocks take it more than this many halves of what they take the median
-/// worker.
+/// A worker is slow if its clocks take it more than this many halves of the median worker's time.
 const SLOW_HALVES: u64 = 3;
-/// Time-outs that are kept of a node's report.
+/// How many time-outs of a node's report are kept at most.
 const TIMEOUTS: usize = 16;
 
 impl Members {
-    /// A node says how it does.
+    /// Keeps a node's report.
     pub fn report(&mut self, from: NodeId, mut report: NodeReport) {
         report.timeouts.truncate(TIMEOUTS);
         if let Some(member) = self.records.get_mut(&from).filter(|member| !member.gone) {
@@ -20,7 +20,7 @@ impl Members {
         }
     }
 
-    /// How long workers take for a clock.
+    /// How long each worker takes for a clock, where it has reported that.
     pub fn steps(&self) -> impl Iterator<Item = Measured> + '_ {
         self.live_workers().filter_map(|worker| self.step(worker))
     }
@@ -42,14 +42,14 @@ impl Members {
         frontiers
     }
 
-    /// Workers that reads wait for at some server.
+    /// The workers that parked reads of some server wait for.
     pub fn waited_for(&self) -> Vec<WorkerId> {
         let is_live = |worker: &WorkerId| self.records.get(&(*worker).into()).is_some_and(MemberRecord::takes_part);
         let named = self.present_records().flat_map(|member| &member.report.waited_for).copied();
         named.filter(is_live).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
-    /// Workers whose clocks take them much longer than most.
+    /// The workers whose clocks take much longer than the median worker's.
     pub fn slow(&self) -> Vec<WorkerId> {
         let step = |worker: WorkerId| Some((self.step(worker)?.mean, worker));
         let mut steps: Vec<_> = self.live_workers().filter_map(step).collect();
@@ -59,7 +59,7 @@ impl Members {
         steps.into_iter().filter(|(mean, _)| mean.0 > middle.0 / 2 * SLOW_HALVES).map(|(_, worker)| worker).collect()
     }
 
-    /// How each node stands now, of all that were ever in the run.
+    /// The status of every node that was ever in the run.
     pub fn statuses(&self, now: Time) -> Vec<MemberStatus> {
         let status = |(node, member): (&NodeId, &MemberRecord)| MemberStatus {
             node: *node,

@@ -18,7 +18,7 @@ pub(crate) fn begun(servers: u32, workers: u32) -> Members {
     for token in 0..u64::from(servers + workers) {
         let role = if token < u64::from(servers) { NodeRole::Server } else { NodeRole::Worker };
         let place = join(&mut members, &settings, role, token).expect("a place");
-        assert!(!members.may_begin(settings.size()), "{:?} has not spoken", place.node);
+        assert!(!members.may_begin(settings.size()), "{:?} has sent no heartbeat", place.node);
         assert_eq!(members.confirm(place.node), Some(true));
     }
     assert!(members.may_begin(settings.size()));
@@ -30,23 +30,24 @@ pub(crate) fn begun(servers: u32, workers: u32) -> Members {
 fn tokens_name_one_process_and_sources_one_incarnation() {
     let settings = settings(1, 2);
     let mut members = begun(1, 2);
-    // (whether worker 0 is expelled first, a token; the place's rank and source, whether it is new)
+    // (whether worker 0 is expelled first, a token; the rank and source given, whether the place is
+    // new)
     let cases = [(false, 1, 0, 2, false), (true, 1, 2, 4, true), (false, 1, 2, 4, false), (false, 9, 3, 5, true)];
     for (is_expelled, token, rank, source, is_new) in cases {
         if is_expelled {
             members.expel(NodeId::Worker(0), "silence");
         }
         let given = join(&mut members, &settings, NodeRole::Worker, token).expect("a place");
-        let (node, source) = (NodeId::Worker(rank), Source(source));
-        assert_eq!(given, GivenPlace { node, source, is_new }, "token {token}");
+        let expected = GivenPlace { node: NodeId::Worker(rank), source: Source(source), is_new };
+        assert_eq!(given, expected, "token {token}");
     }
 }
 
 #[test]
-fn frames_are_heard_by_place_and_incarnation() {
+fn frames_are_accepted_by_place_and_incarnation() {
     let mut members = begun(1, 2);
     members.expel(NodeId::Worker(1), "silence");
-    let reason = "silence, and the run went on without it; start it again to join as a new one".to_owned();
+    let reason = "silence, and the run went on without it; start it again to join as a new node".to_owned();
     let cases = [
         (NodeId::Server(0), 0, Hearing::Accepted),
         (NodeId::Worker(0), 2, Hearing::Accepted),
@@ -58,11 +59,11 @@ fn frames_are_heard_by_place_and_incarnation() {
         let head = Head { source: Source(source), clock: Clock(source), ..Head::plain(from, NodeId::Coordinator) };
         assert_eq!(members.hear(&head, Time(0)), expected, "{from} with source {source}");
     }
-    assert_eq!(members.furthest_clock(), Clock(2), "frames that are not heard do not count");
+    assert_eq!(members.furthest_clock(), Clock(2), "clocks of refused frames do not count");
 }
 
 #[test]
-fn silence_is_counted_from_the_last_frame_and_not_for_nodes_that_have_left() {
+fn silence_counts_from_the_last_frame_and_not_for_nodes_that_have_left() {
     let mut members = begun(1, 2);
     members.depart(NodeId::Worker(1));
     let head = Head::plain(NodeId::Server(0), NodeId::Coordinator);
@@ -76,7 +77,7 @@ fn silence_is_counted_from_the_last_frame_and_not_for_nodes_that_have_left() {
 #[test]
 fn a_node_departs_once_and_the_run_is_over_without_workers() {
     let mut members = begun(1, 2);
-    // (who departs, whether it was there, workers left, whether the run is over)
+    // (the node that departs, whether it was in the run, workers left, whether the run is over)
     let cases = [
         (NodeId::Worker(1), true, 1, false),
         (NodeId::Worker(1), false, 1, false),
@@ -92,7 +93,7 @@ fn a_node_departs_once_and_the_run_is_over_without_workers() {
 }
 
 #[test]
-fn a_worker_counts_in_a_plan_once_it_has_spoken_and_as_present_once_it_begins() {
+fn a_worker_is_planned_after_its_first_heartbeat_and_present_once_it_begins() {
     let mut members = begun(1, 1);
     let node = join(&mut members, &settings(1, 1), NodeRole::Worker, 7).expect("a place").node;
     assert_eq!(members.planned_workers(), [Some(Source(2)), None]);
@@ -107,11 +108,11 @@ fn a_worker_counts_in_a_plan_once_it_has_spoken_and_as_present_once_it_begins() 
 }
 
 #[test]
-fn a_server_asks_to_leave_is_let_and_stays_no_more() {
+fn a_server_that_asks_to_leave_is_let_and_stays_no_more() {
     let mut members = begun(2, 1);
     let node = NodeId::Server(1);
     assert_eq!(members.ask_to_leave(node, Time(3)), Some(Leave::Asked(Time(3))));
-    assert_eq!(members.ask_to_leave(node, Time(9)), Some(Leave::Asked(Time(3))), "since it asked first");
+    assert_eq!(members.ask_to_leave(node, Time(9)), Some(Leave::Asked(Time(3))), "the time of its first request");
     assert_eq!(members.staying(), [0, 1]);
     members.let_leave(node);
     assert_eq!(members.ask_to_leave(node, Time(9)), Some(Leave::Leaving));
@@ -125,18 +126,18 @@ fn a_server_asks_to_leave_is_let_and_stays_no_more() {
 fn a_saved_form_that_contradicts_itself_is_refused() {
     type Damage = fn(&mut Members);
     let damage: [(&str, Damage); 5] = [
-        ("a member without a name", |members| {
+        ("a member with an impossible name", |members| {
             members.records.insert(NodeId::Worker(MOST_NODES), MemberRecord::new(String::new(), Source(4), Time(0)));
             members.given = 4;
         }),
-        ("a process without a place", |members| {
+        ("a token of a node that is no member", |members| {
             members.tokens.insert(8, NodeId::Worker(8));
         }),
-        ("an incarnation with two places", |members| {
+        ("one source for two members", |members| {
             members.records.insert(NodeId::Worker(8), MemberRecord::new(String::new(), Source(2), Time(0)));
         }),
-        ("an incarnation that was never given", |members| members.given = 2),
-        ("a count of places without end", |members| members.given = MOST_COUNT),
+        ("a source that was never given", |members| members.given = 2),
+        ("a number of places that is too large", |members| members.given = MOST_COUNT),
     ];
     let recalled = |members: &Members| {
         let mut bytes = Vec::new();

@@ -29,7 +29,7 @@ fn a_run_begins_with_neighbouring_shards_on_each_server() {
 }
 
 #[test]
-fn a_lost_server_is_replaced_by_backfill_and_the_run_is_whole_again_once() {
+fn repair_replaces_a_lost_server_and_reports_whole_again_once() {
     let mut placement = begun(3, 3, 2);
     assert!(placement.has_replicas(0));
     placement.remove_server(0);
@@ -37,7 +37,7 @@ fn a_lost_server_is_replaced_by_backfill_and_the_run_is_whole_again_once() {
     assert!(!placement.has_replicas(1), "shard 0 is on server 1 alone");
     let rest = holders(&[1, 2], 2);
     assert!(placement.repair(&rest));
-    assert!(!placement.repair(&rest), "replicas are on their way");
+    assert!(!placement.repair(&rest), "replicas are being backfilled");
     let tables = [(TableId(0), 3)];
     for (shard, server) in [(0, 2), (2, 1)] {
         assert!(!placement.is_whole_again(2));
@@ -73,8 +73,9 @@ fn a_replica_joins_the_chain_when_every_table_that_has_the_shard_is_backfilled()
 }
 
 #[test]
-fn what_was_backfilled_by_an_earlier_plan_does_not_count() {
-    let (tables, both) = ([(TableId(0), 1), (TableId(1), 1)], holders(&[0, 1], 2));
+fn backfills_of_an_earlier_plan_do_not_count() {
+    let tables = [(TableId(0), 1), (TableId(1), 1)];
+    let both = holders(&[0, 1], 2);
     let mut placement = begun(1, 1, 1);
     placement.repair(&both);
     assert!(!placement.backfilled((TableId(0), ShardId(0), 1), &tables, &both));
@@ -94,7 +95,8 @@ fn shards_that_no_table_has_need_no_backfill() {
 
 #[test]
 fn shards_are_leveled_when_it_is_worth_it_and_not_too_often() {
-    let (both, after) = (holders(&[0, 1], 1), Span(100));
+    let both = holders(&[0, 1], 1);
+    let after = Span(100);
     // (bytes of each shard of the first server, of the second, the time; whether any shard moves)
     let cases = [
         (2_000_000, 0, 99, false),
@@ -107,6 +109,6 @@ fn shards_are_leveled_when_it_is_worth_it_and_not_too_often() {
         let bytes = [first, first, second, second];
         placement.hear_bytes(&(0..).map(ShardId).zip(bytes).collect::<Vec<_>>());
         assert_eq!(placement.level(Time(now), after, &both), moves, "{first} and {second} bytes at {now}");
-        assert!(!placement.level(Time(now), after, &both), "nothing while that moves");
+        assert!(!placement.level(Time(now), after, &both), "no shard moves while another is backfilled, or soon after");
     }
 }

@@ -3,7 +3,7 @@ use crate::members::tests::begun;
 
 const SERVERS: [NodeId; 2] = [NodeId::Server(0), NodeId::Server(1)];
 
-/// Who is told of the plan, and whether as of one that is enacted.
+/// The nodes that are told of the plan, and whether they are told that it is enacted.
 fn told(out: &mut Outbox) -> Vec<(NodeId, bool)> {
     let adopt = |frame: wire::Frame| match frame.message {
         wire::Message::Control(Control::Adopt { enacted, .. }) => Some((frame.head.to, enacted)),
@@ -12,7 +12,7 @@ fn told(out: &mut Outbox) -> Vec<(NodeId, bool)> {
     out.drain().filter_map(adopt).collect()
 }
 
-/// Plans of a run of two servers and a worker, the second of which is on its way since time 0.
+/// The plans of a run of two servers and a worker: the second plan is being adopted since time 0.
 fn second(members: &Members) -> Plans {
     let mut plans = Plans::default();
     plans.begin(&[Chain::default()], members);
@@ -25,7 +25,8 @@ fn second(members: &Members) -> Plans {
 
 #[test]
 fn a_plan_is_enacted_once_when_every_server_has_adopted_it() {
-    let (members, mut out) = (begun(2, 1), Outbox::new());
+    let members = begun(2, 1);
+    let mut out = Outbox::new();
     let mut plans = second(&members);
     assert_eq!(plans.plan().number, PlanNumber(2));
     plans.say(&members, &mut out);
@@ -41,7 +42,8 @@ fn a_plan_is_enacted_once_when_every_server_has_adopted_it() {
 
 #[test]
 fn every_node_is_told_of_the_enactment_until_it_confirms() {
-    let (members, mut out) = (begun(2, 1), Outbox::new());
+    let members = begun(2, 1);
+    let mut out = Outbox::new();
     let mut plans = second(&members);
     for server in SERVERS {
         plans.adopted(Time(1), server, false, Clock(0));
@@ -57,8 +59,9 @@ fn every_node_is_told_of_the_enactment_until_it_confirms() {
 }
 
 #[test]
-fn a_plan_that_was_said_again_measures_no_answer() {
-    let (members, mut out) = (begun(2, 1), Outbox::new());
+fn a_plan_that_was_sent_again_measures_no_answer() {
+    let members = begun(2, 1);
+    let mut out = Outbox::new();
     let mut plans = second(&members);
     assert!(!plans.say_again(Time(9), Span(10), &members, &mut out));
     assert!(plans.say_again(Time(10), Span(10), &members, &mut out));
@@ -68,7 +71,7 @@ fn a_plan_that_was_said_again_measures_no_answer() {
 }
 
 #[test]
-fn no_plan_is_made_while_one_is_on_its_way_unless_a_server_of_it_is_gone() {
+fn no_plan_is_made_while_one_is_being_adopted_unless_a_server_of_it_is_lost() {
     let members = begun(2, 1);
     let mut plans = second(&members);
     plans.request();

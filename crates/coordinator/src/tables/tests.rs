@@ -39,7 +39,7 @@ fn workers_hear_of_a_table_when_every_server_has_made_it() {
     let made = Control::TableMade { table: FIRST, name: "t".into() };
     assert_eq!(said(&mut out), [(WORKER, add_table()), (WORKER, made.clone())]);
     assert_eq!(tables.checkpointed(), Some(vec![(FIRST, spec())]));
-    assert_eq!(ask(&mut tables, spec(), false), [(WORKER, made)], "one that is known waits for no plan");
+    assert_eq!(ask(&mut tables, spec(), false), [(WORKER, made)], "a table that is made waits for no plan");
 }
 
 #[test]
@@ -57,7 +57,7 @@ fn a_table_is_refused_with_the_problem_of_the_server_that_cannot_hold_it() {
 }
 
 #[test]
-fn a_new_table_waits_for_the_plan_on_its_way_once_for_each_worker() {
+fn a_request_for_a_new_table_waits_for_a_plan_once_for_each_worker() {
     let mut tables = Tables::default();
     assert_eq!(ask(&mut tables, spec(), false), []);
     assert_eq!(ask(&mut tables, spec(), false), []);
@@ -79,7 +79,7 @@ fn servers_that_have_not_answered_are_asked_again_and_no_longer_measured() {
 }
 
 #[test]
-fn a_table_waits_for_no_server_that_is_gone() {
+fn a_table_waits_for_no_lost_server() {
     let mut tables = Tables::default();
     ask(&mut tables, spec(), true);
     let mut out = Outbox::new();

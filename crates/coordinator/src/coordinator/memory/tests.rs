@@ -24,11 +24,12 @@ fn begun() -> Coordinator {
     coordinator
 }
 
-/// One thing that a random node says, or a while that passes.
+/// One random step: a node sends something, or time passes.
 fn step(coordinator: &mut Coordinator, now: &mut Time, (what, who, number): (u8, u8, u64)) {
     *now = *now + Span::from_millis(number % 700);
     let node = if who % 2 == 0 { NodeId::Server(who as u32 / 2 % 4) } else { NodeId::Worker(who as u32 / 2 % 4) };
-    let (plan, frontier) = (PlanNumber(coordinator.plan().number.0 - number % 2), Clock(number));
+    let plan = PlanNumber(coordinator.plan().number.0 - number % 2);
+    let frontier = Clock(number);
     let role = if who % 2 == 0 { NodeRole::Server } else { NodeRole::Worker };
     let control = match what % 11 {
         0 => return coordinator.tick(*now, &mut Outbox::new()),
@@ -53,13 +54,14 @@ fn step(coordinator: &mut Coordinator, now: &mut Time, (what, who, number): (u8,
 
 proptest! {
     #[test]
-    fn what_is_recalled_is_what_was_kept(steps in prop::collection::vec(any::<(u8, u8, u64)>(), 0..80)) {
-        let (mut coordinator, mut now) = (begun(), Time(0));
+    fn recalling_a_memory_restores_it(steps in prop::collection::vec(any::<(u8, u8, u64)>(), 0..80)) {
+        let mut coordinator = begun();
+        let mut now = Time(0);
         let mut before = Vec::new();
         for taken in steps {
             step(&mut coordinator, &mut now, taken);
             let memory = coordinator.memory();
-            prop_assert!(coordinator.take_touched() || memory == before, "a change that would not be kept");
+            prop_assert!(coordinator.take_touched() || memory == before, "a change that would not be saved");
             before.clone_from(&memory);
             let recalled = recall(now, &memory).expect("its own");
             prop_assert_eq!(&recalled.memory(), &memory);
@@ -69,13 +71,14 @@ proptest! {
     }
 
     #[test]
-    fn whatever_is_found_instead_of_a_memory_it_is_refused_or_does_no_harm(
+    fn a_damaged_memory_is_refused_or_does_no_harm(
         before in prop::collection::vec(any::<(u8, u8, u64)>(), 0..40),
         after in prop::collection::vec(any::<(u8, u8, u64)>(), 0..40),
         changes in prop::collection::vec(any::<(prop::sample::Index, u8)>(), 0..4),
         cut in prop::option::of(any::<prop::sample::Index>()),
     ) {
-        let (mut coordinator, mut now) = (begun(), Time(0));
+        let mut coordinator = begun();
+        let mut now = Time(0);
         before.into_iter().for_each(|taken| step(&mut coordinator, &mut now, taken));
         let mut memory = coordinator.memory();
         for (index, byte) in changes {
@@ -89,12 +92,12 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_refused(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+    fn random_bytes_are_refused(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         prop_assert!(recall(Time(0), &bytes).is_err());
     }
 }
 
-/// What is said at a time, and to whom.
+/// What the coordinator sends when this time has come, and to which nodes.
 fn ticked(coordinator: &mut Coordinator, now: Time) -> Vec<(NodeId, Control)> {
     let mut out = Outbox::new();
     coordinator.tick(now, &mut out);
@@ -106,7 +109,7 @@ fn ticked(coordinator: &mut Coordinator, now: Time) -> Vec<(NodeId, Control)> {
 }
 
 #[test]
-fn a_successor_says_the_plan_again_and_those_who_go_by_it_confirm() {
+fn a_successor_sends_the_plan_again_and_enacts_it_when_servers_confirm() {
     let later = Time(0) + Span::from_secs(60);
     let mut coordinator = recall(later, &begun().memory()).expect("its own");
     assert_eq!(*coordinator.plan(), *begun().plan());
@@ -124,11 +127,11 @@ fn a_successor_says_the_plan_again_and_those_who_go_by_it_confirm() {
     }
     let is_enacted = |control: &Control| matches!(control, Control::Adopt { enacted: true, .. });
     assert_eq!(enacted.iter().filter(|control| is_enacted(control)).count(), 4, "{enacted:?}");
-    assert_eq!(coordinator.plan().number, number, "nobody came or went");
+    assert_eq!(coordinator.plan().number, number, "no node joined or left");
 }
 
 #[test]
-fn a_successor_gives_up_nobody_before_every_lease_of_its_predecessor_has_ended() {
+fn a_successor_counts_no_node_as_lost_before_its_predecessors_leases_have_ended() {
     let later = Time(0) + Span::from_secs(60);
     let mut coordinator = recall(later, &begun().memory()).expect("its own");
     let found = later + coordinator.finding();
@@ -144,7 +147,7 @@ fn a_successor_gives_up_nobody_before_every_lease_of_its_predecessor_has_ended()
 }
 
 #[test]
-fn a_node_that_missed_the_answer_of_a_coordinator_is_given_the_same_place_by_the_next() {
+fn a_successor_gives_a_repeated_join_the_same_place() {
     let mut coordinator = begun();
     let (node, source) = join(&mut coordinator, Time(0), NodeRole::Worker, 77).expect("a place");
     let mut next = recall(Time(9), &coordinator.memory()).expect("its own");
@@ -154,12 +157,11 @@ fn a_node_that_missed_the_answer_of_a_coordinator_is_given_the_same_place_by_the
 }
 
 #[test]
-fn coordinators_of_one_job_have_the_same_settings() {
+fn a_memory_of_other_settings_or_version_is_refused() {
     let memory = begun().memory();
     let size = RunSize { servers: 3, workers: 2 };
     let error = Coordinator::recall(Time(0), &memory, size, OPEN, FAILURE_TIMEOUT).err().expect("another size");
-    let words =
-        "it had 2 servers and 2 workers, of 2 replicas and 2 shards a server, and this is for 3 servers and 2 workers";
+    let words = "it had 2 servers and 2 workers, with 2 replicas and 2 shards a server, and this one is for 3 servers and 2 workers";
     assert!(error.to_string().contains(words), "{error}");
     let fixed = Coordinator::recall(Time(0), &memory, SIZE, Membership::Static, FAILURE_TIMEOUT).err();
     assert!(matches!(fixed, Some(RecallError::OtherRun { .. })), "{fixed:?}");
@@ -169,7 +171,7 @@ fn coordinators_of_one_job_have_the_same_settings() {
 }
 
 #[test]
-fn what_a_leader_of_the_past_says_is_not_heeded() {
+fn servers_ignore_messages_of_an_earlier_leader() {
     let mut server =
         shard::Server::new(NodeId::Server(0), begun().plan().clone(), update::Updaters::builtin(), wire::Pool::new());
     let mut finish = |term: u64| {
@@ -179,11 +181,11 @@ fn what_a_leader_of_the_past_says_is_not_heeded() {
         server.is_finished()
     };
     assert!(!finish(3));
-    assert!(!finish(2), "another leads by now");
+    assert!(!finish(2), "the leader of term 3 leads by now");
 }
 
 #[test]
-fn signs_of_life_do_not_touch_the_memory() {
+fn heartbeats_do_not_touch_the_memory() {
     let mut coordinator = begun();
     assert!(coordinator.take_touched());
     for node in coordinator.everybody() {
@@ -198,12 +200,12 @@ fn signs_of_life_do_not_touch_the_memory() {
     assert!(coordinator.take_touched());
 }
 
-/// Names are never given twice, so whoever was there stays in the memory: it grows with them, by
-/// little.
+/// Names are never given twice, so the memory keeps every node that has left.
 #[test]
-fn whoever_was_ever_there_takes_few_bytes() {
+fn the_memory_keeps_each_node_that_left_in_few_bytes() {
     let mut coordinator = begun();
-    let (begin, mut came) = (coordinator.memory().len(), 0);
+    let begin = coordinator.memory().len();
+    let mut came = 0;
     for count in [100, 300, 900] {
         for token in came..count {
             let (node, source) =
@@ -213,7 +215,7 @@ fn whoever_was_ever_there_takes_few_bytes() {
         }
         came = count;
         let each = (coordinator.memory().len() - begin) as f64 / count as f64;
-        println!("{count} that came and went: {each:.0} bytes each");
+        println!("{count} workers that joined and left: {each:.0} bytes each");
         assert!(each < 60.0, "{each} bytes for each of {count}");
     }
     assert!(coordinator.lost().is_none());

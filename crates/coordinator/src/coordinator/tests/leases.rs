@@ -16,13 +16,11 @@ struct Bench {
 }
 
 fn terms() -> LeaseTerms {
-    let (epochs, shuffle, per_clock, fingerprint) = (1, None, 4, 7);
-    LeaseTerms { ranges: 4, epochs, shuffle, per_clock, fingerprint, input: "numbers".into() }
+    LeaseTerms { ranges: 4, epochs: 1, shuffle: None, per_clock: 4, fingerprint: 7, input: "numbers".into() }
 }
 
 impl Bench {
-    /// A run of one server and two workers, in which nodes come and go, and a data set of four
-    /// leases.
+    /// An elastic run of one server and two workers, and a data set of four leases.
     fn new() -> Self {
         let mut bench = Self::begun(None);
         for node in [ONE, TWO] {
@@ -32,7 +30,7 @@ impl Bench {
         bench
     }
 
-    /// Such a run, which goes on from a checkpoint.
+    /// Such a run, resumed from a checkpoint, without the data set.
     fn resumed(resume: crate::Resume) -> Self {
         Self::begun(Some(resume))
     }
@@ -62,10 +60,11 @@ impl Bench {
         bench
     }
 
-    /// What a node says at clock 5, and what is said to that.
+    /// A node sends `control` at clock 5. Returns what the coordinator sends, and to which nodes.
     fn say(&mut self, from: NodeId, control: Control) -> Vec<(NodeId, Control)> {
         let mut head = Head::plain(from, NodeId::Coordinator);
-        (head.source, head.clock) = (self.sources.get(&from).copied().unwrap_or_default(), Clock(5));
+        head.source = self.sources.get(&from).copied().unwrap_or_default();
+        head.clock = Clock(5);
         let mut out = Outbox::new();
         self.coordinator.handle(self.now, Frame { head, message: Message::Control(control) }, &mut out);
         said(&mut out)
@@ -76,11 +75,10 @@ impl Bench {
     }
 
     fn commit(&mut self, from: NodeId, lease: u64) -> Vec<(NodeId, Control)> {
-        let (clock, examples, busy) = (Clock(5), 10, Span(10));
-        self.say(from, Control::CommitLease { set: 0, lease, clock, examples, busy })
+        self.say(from, Control::CommitLease { set: 0, lease, clock: Clock(5), examples: 10, busy: Span(10) })
     }
 
-    /// A node is silent for so long that it is given up.
+    /// A node is silent for so long that the coordinator counts it as lost.
     fn lose(&mut self, silent: NodeId) -> Vec<(NodeId, Control)> {
         self.now = self.now + FAILURE_TIMEOUT;
         let others = [SERVER, ONE, TWO].into_iter().filter(|node| *node != silent);
@@ -109,17 +107,17 @@ fn leased(to: NodeId, number: u64, leases: &[u64]) -> (NodeId, Control) {
 }
 
 #[test]
-fn an_answer_that_was_lost_is_given_again_and_nothing_more() {
+fn a_repeated_question_gets_the_same_answer() {
     let mut bench = Bench::new();
     assert_eq!(bench.ask(ONE, 1, 2), [leased(ONE, 1, &[0, 1])]);
     assert_eq!(bench.ask(ONE, 1, 2), [leased(ONE, 1, &[0, 1])]);
     assert_eq!(bench.ask(TWO, 1, 1), [leased(TWO, 1, &[2])]);
-    assert_eq!(bench.ask(ONE, 2, 1), [leased(ONE, 2, &[0, 1, 3])], "those that it knows of, too");
+    assert_eq!(bench.ask(ONE, 2, 1), [leased(ONE, 2, &[0, 1, 3])], "with the leases that it knows of");
     assert_eq!(bench.ask(ONE, 1, 1), [], "an old question");
 }
 
 #[test]
-fn the_leases_of_a_worker_that_is_lost_go_to_who_waits() {
+fn a_waiting_worker_gets_the_leases_of_a_lost_worker() {
     let mut bench = Bench::new();
     bench.ask(ONE, 1, 2);
     bench.ask(TWO, 1, 1);
@@ -129,20 +127,20 @@ fn the_leases_of_a_worker_that_is_lost_go_to_who_waits() {
         assert!(bench.commit(TWO, lease).contains(&(TWO, committed)));
     }
     let waits = bench.ask(TWO, 3, 2);
-    let (set, number, clock) = (0, 3, Clock(5));
-    assert_eq!(waits, [(TWO, Control::LeasesAwaited { set, number, clock, on: Vec::new() })]);
+    let awaited = Control::LeasesAwaited { set: 0, number: 3, clock: Clock(5), on: Vec::new() };
+    assert_eq!(waits, [(TWO, awaited)]);
     let said = bench.lose(ONE);
     assert!(said.contains(&leased(TWO, 3, &[0, 1])), "{said:?}");
     let late = bench.commit(ONE, 0);
     assert!(matches!(late[..], [(ONE, Control::Lost { .. })]), "{late:?}");
     bench.commit(TWO, 0);
     bench.commit(TWO, 1);
-    let over = Control::LeasesOver { set, number: 4, clock: Clock(6) };
+    let over = Control::LeasesOver { set: 0, number: 4, clock: Clock(6) };
     assert_eq!(bench.ask(TWO, 4, 2), [(TWO, over)], "after the clock of the last commit");
 }
 
 #[test]
-fn who_waits_long_is_told_for_whom() {
+fn a_worker_that_waits_long_is_told_who_holds_leases() {
     let mut bench = Bench::new();
     bench.ask(ONE, 1, 4);
     bench.ask(TWO, 1, 4);
@@ -159,28 +157,26 @@ fn who_waits_long_is_told_for_whom() {
             return;
         }
     }
-    panic!("it is told nothing");
+    panic!("the waiting worker is told nothing");
 }
 
 #[test]
-fn servers_forget_one_place_at_a_time_and_only_when_all_go_by_a_plan_without_the_lost() {
+fn servers_forget_leases_step_by_step_when_all_have_a_plan_without_the_lost_worker() {
     let mut bench = Bench::new();
     bench.ask(ONE, 1, 1);
     bench.ask(TWO, 1, 1);
-    let forget = |through| {
-        let (set, ranges, shuffle, clock) = (0, 4, None, Clock(6));
-        (SERVER, Control::ForgetLeases { set, ranges, shuffle, through, clock })
-    };
+    let forget =
+        |through| (SERVER, Control::ForgetLeases { set: 0, ranges: 4, shuffle: None, through, clock: Clock(6) });
     let is_forget = |(_, control): &(NodeId, Control)| matches!(control, Control::ForgetLeases { .. });
-    assert!(!bench.commit(TWO, 1).iter().any(is_forget), "lease 0 stands before it");
+    assert!(!bench.commit(TWO, 1).iter().any(is_forget), "lease 0 comes before it and is open");
     assert!(bench.commit(ONE, 0).contains(&forget(2)));
     bench.ask(TWO, 2, 1);
     assert!(!bench.commit(TWO, 2).iter().any(is_forget), "the server has not answered");
     assert!(bench.tick(crate::timeouts::ASK_AGAIN_AFTER).contains(&forget(2)), "and is asked again");
     assert_eq!(bench.say(SERVER, Control::LeasesForgotten { set: 0, through: 2 }), [forget(3)]);
     bench.say(SERVER, Control::LeasesForgotten { set: 0, through: 3 });
-    // One has lease 3 and is lost; two learns from it. Until the server goes by a plan without one,
-    // that may still push of it.
+    // Worker one has lease 3 and is lost, and worker two learns from it. Until the server adopts a
+    // plan without worker one, that worker may still push parts of the lease.
     bench.ask(ONE, 2, 1);
     let lost = bench.lose(ONE);
     assert!(lost.iter().any(|(to, control)| *to == SERVER && matches!(control, Control::Adopt { .. })), "{lost:?}");
@@ -192,7 +188,7 @@ fn servers_forget_one_place_at_a_time_and_only_when_all_go_by_a_plan_without_the
 }
 
 #[test]
-fn a_coordinator_that_takes_over_knows_what_is_leased() {
+fn a_successor_knows_which_leases_are_held_and_done() {
     let mut bench = Bench::new();
     bench.ask(ONE, 1, 2);
     bench.commit(ONE, 0);
@@ -202,7 +198,11 @@ fn a_coordinator_that_takes_over_knows_what_is_leased() {
         assert!(Leases::get(&mut Reader(&bytes[..length]), Time(0)).is_err());
     }
     bench.coordinator.leases = Leases::get(&mut Reader(&bytes), Time(0)).expect("as written");
-    assert_eq!(bench.ask(ONE, 1, 1), [leased(ONE, 1, &[1, 2])], "what it held, of which it may not know, and one more");
+    assert_eq!(
+        bench.ask(ONE, 1, 1),
+        [leased(ONE, 1, &[1, 2])],
+        "lease 1, which it holds and may not know of, and one more"
+    );
 }
 
 impl Bench {
@@ -218,8 +218,7 @@ impl Bench {
         assert_eq!(self.coordinator.checkpoints.underway(), Some(Clock(7)));
     }
 
-    /// The server has written its shard, and that was all. Which leases of the first data set are
-    /// done?
+    /// The server writes its shard, which ends the checkpoint. Returns what was written.
     fn end_checkpoint(&mut self) -> crate::WrittenCheckpoint {
         for worker in [ONE, TWO] {
             self.say(worker, Control::ResidualsWritten { number: 1, entry: None });
@@ -228,18 +227,17 @@ impl Bench {
         self.say(SERVER, Control::Written { number: 1, table, shard, entry: String::new() });
         match self.coordinator.take_checkpoint_end() {
             Some(crate::CheckpointOutcome::Whole(gathered)) => gathered,
-            other => panic!("{other:?} is no checkpoint"),
+            other => panic!("{other:?} is no whole checkpoint"),
         }
     }
 
     fn commit_at(&mut self, from: NodeId, lease: u64, clock: u64) {
-        let (clock, examples, busy) = (Clock(clock), 10, Span(10));
-        self.say(from, Control::CommitLease { set: 0, lease, clock, examples, busy });
+        self.say(from, Control::CommitLease { set: 0, lease, clock: Clock(clock), examples: 10, busy: Span(10) });
     }
 }
 
 #[test]
-fn a_checkpoint_calls_done_what_was_committed_before_its_clock_whatever_servers_have_forgotten_since() {
+fn a_checkpoint_counts_leases_committed_before_its_clock_as_done() {
     let mut bench = Bench::new();
     bench.ask(ONE, 1, 4);
     bench.begin_checkpoint();
@@ -253,7 +251,7 @@ fn a_checkpoint_calls_done_what_was_committed_before_its_clock_whatever_servers_
 }
 
 #[test]
-fn a_run_that_goes_on_knows_its_data_sets_by_their_numbers_and_may_read_more_of_the_same() {
+fn a_resumed_run_keeps_the_numbers_of_its_data_sets_and_may_read_more_epochs() {
     let mut bench = Bench::new();
     let other = LeaseTerms { fingerprint: 8, input: "letters".into(), ..terms() };
     bench.say(ONE, Control::OpenLeases { name: "test".into(), terms: other.clone() });
@@ -272,7 +270,7 @@ fn a_run_that_goes_on_knows_its_data_sets_by_their_numbers_and_may_read_more_of_
             other => panic!("{other:?}"),
         }
     };
-    assert_eq!(opened(&mut next, "more", &terms()), Ok(2), "those of the checkpoint have their numbers");
+    assert_eq!(opened(&mut next, "more", &terms()), Ok(2), "data sets of the checkpoint keep numbers 0 and 1");
     assert_eq!(opened(&mut next, "test", &other), Ok(1));
     let wrong = opened(&mut next, "train", &other).expect_err("other files");
     assert!(wrong.contains("a run that read numbers, and this worker reads letters"), "{wrong}");
@@ -288,26 +286,31 @@ fn a_run_that_goes_on_knows_its_data_sets_by_their_numbers_and_may_read_more_of_
 }
 
 #[test]
-fn a_data_set_that_is_ended_early_is_over_when_nobody_holds_leases_any_more() {
+fn a_data_set_that_is_ended_early_ends_when_no_worker_holds_leases() {
     let mut bench = Bench::new();
     bench.ask(ONE, 1, 1);
     bench.ask(TWO, 1, 1);
-    let (set, clock) = (0, Clock(5));
+    let set = 0;
+    let clock = Clock(5);
     let end = Control::EndLeases { set };
     let said = bench.say(ONE, end.clone());
     assert!([ONE, TWO].iter().all(|worker| said.contains(&(*worker, end.clone()))), "{said:?}");
-    assert!(!bench.say(ONE, end.clone()).contains(&(TWO, end.clone())), "it is told once, and again when it learns on");
+    assert!(
+        !bench.say(ONE, end.clone()).contains(&(TWO, end.clone())),
+        "worker two is told once, and again when it goes on learning"
+    );
     assert!(bench.say(TWO, Control::Learning { set }).contains(&(TWO, end.clone())));
-    // What one has given back is granted to nobody; it hears the end when two is through, too.
+    // The lease that worker one gave back is granted to no worker. Worker one hears the end when
+    // worker two ends the data set too.
     let ended = |to, number| (to, Control::LeasesEnded { set, number, clock });
     assert!(!bench.ask(ONE, 2, 1).contains(&ended(ONE, 2)));
     assert!(bench.say(TWO, end).contains(&ended(ONE, 2)));
     assert_eq!(bench.ask(TWO, 2, 1), [ended(TWO, 2)]);
-    assert_eq!(bench.ask(TWO, 2, 1), [ended(TWO, 2)], "said again where it was missed");
+    assert_eq!(bench.ask(TWO, 2, 1), [ended(TWO, 2)], "a repeated question gets the same answer");
 }
 
 #[test]
-fn what_was_all_committed_before_it_was_ended_is_over_like_any_other() {
+fn a_data_set_that_is_ended_after_its_last_commit_is_over() {
     let mut bench = Bench::new();
     bench.ask(ONE, 1, 4);
     bench.ask(ONE, 2, 4);
@@ -318,14 +321,15 @@ fn what_was_all_committed_before_it_was_ended_is_over_like_any_other() {
 }
 
 #[test]
-fn what_a_run_keeps_books_by_is_begun_anew_under_its_number() {
+fn a_resumed_run_begins_its_own_bookkeeping_sets_anew_under_their_numbers() {
     let mut bench = Bench::new();
     bench.say(ONE, Control::OpenLeases { name: ".once".into(), terms: terms() });
     let ask = Control::AskLeases { set: 1, number: 1, wanted: 4 };
     bench.say(ONE, ask);
     bench.begin_checkpoint();
-    let (set, clock, examples, busy) = (1, Clock(6), 10, Span(10));
-    (0..4).for_each(|lease| drop(bench.say(ONE, Control::CommitLease { set, lease, clock, examples, busy })));
+    for lease in 0..4 {
+        bench.say(ONE, Control::CommitLease { set: 1, lease, clock: Clock(6), examples: 10, busy: Span(10) });
+    }
     let crate::WrittenCheckpoint { name, clock, shards, tables, leases, .. } = bench.end_checkpoint();
     assert!(!leases[1].done().contains(0));
     let tables = tables.into_iter().map(|(spec, _)| spec).collect();
