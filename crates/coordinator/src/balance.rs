@@ -144,7 +144,8 @@ impl ShardLayout<'_> {
                 if own + weight > share + share / TOLERANCE || chain.holds(*server) || !chain.backfilling.is_empty() {
                     continue;
                 }
-                // Takes it from the replica's most loaded server, if that brings the two loads closer.
+                // Takes it from the replica's most loaded server, if that brings the two loads
+                // closer.
                 let can_give =
                     |member: &&u32| loads.get(member).is_some_and(|load| *load > share && *load > own + weight);
                 let Some(from) = most_loaded(chain.replicas.iter().filter(can_give), &loads) else { continue };

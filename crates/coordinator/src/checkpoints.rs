@@ -1,5 +1,5 @@
-//! Checkpoints of a run: at which clock each is made, which files nodes have written for it, and the
-//! checkpoint that the run resumed from.
+//! Checkpoints of a run: at which clock each is made, which files nodes have written for it, and
+//! the checkpoint that the run resumed from.
 //!
 //! The coordinator picks a clock a little ahead of the furthest frontier that it knows, so that
 //! every shard can copy itself when its frontier gets there. If a shard has passed that clock
@@ -321,7 +321,8 @@ impl Checkpoints {
         self.underway = None;
     }
 
-    /// Gives up the checkpoint because its clock was too near: the next one lies twice as far ahead.
+    /// Gives up the checkpoint because its clock was too near: the next one lies twice as far
+    /// ahead.
     fn miss(&mut self, reason: String) {
         self.ahead = (self.ahead * 2).min(MOST_AHEAD);
         self.end(CheckpointOutcome::Missed { reason });
@@ -373,8 +374,8 @@ impl Checkpoints {
         }
     }
 
-    /// Ends the checkpoint under way if every node has written its files, or if the run ended before
-    /// its clock. Returns whether the run's last checkpoint ended by this.
+    /// Ends the checkpoint under way if every node has written its files, or if the run ended
+    /// before its clock. Returns whether the run's last checkpoint ended by this.
     pub fn gather(&mut self, run: &RunView<'_>) -> bool {
         let Some(underway) = &self.underway else { return false };
         let last = underway.last;

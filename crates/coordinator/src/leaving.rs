@@ -1,5 +1,5 @@
-//! When a server that was told to leave may leave: other servers must take over its shards first. If
-//! no server joins for too long, it leaves although shards will have too few replicas.
+//! When a server that was told to leave may leave: other servers must take over its shards first.
+//! If no server joins for too long, it leaves although shards will have too few replicas.
 
 use types::Span;
 

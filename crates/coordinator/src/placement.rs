@@ -29,7 +29,8 @@ pub(crate) struct Placement {
     chains: Vec<Chain>,
     /// Bytes of each shard, as its head reports them.
     bytes: Vec<u64>,
-    /// By shard and server: the tables whose backfill to that replica is done, in the plan in force.
+    /// By shard and server: the tables whose backfill to that replica is done, in the plan in
+    /// force.
     backfilled: BTreeMap<(u32, u32), BTreeSet<TableId>>,
     /// When shards were last moved because servers held uneven amounts. 0 before the first time.
     leveled: Time,
@@ -116,8 +117,8 @@ impl Placement {
         }
     }
 
-    /// Moves shards if some servers hold far more than others and it is worth it. Does nothing while
-    /// a replica is backfilled, or sooner than `after` since the last time.
+    /// Moves shards if some servers hold far more than others and it is worth it. Does nothing
+    /// while a replica is backfilled, or sooner than `after` since the last time.
     pub fn level(&mut self, now: Time, after: Span, holders: &Holders) -> bool {
         let is_settled = self.chains.iter().all(|chain| chain.backfilling.is_empty());
         let bytes = self.bytes.iter().sum::<u64>() * holders.replicas as u64;

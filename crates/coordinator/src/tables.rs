@@ -157,8 +157,8 @@ impl Tables {
         is_measured.then(|| now.since(table.asked))
     }
 
-    /// Tells a node that has joined of every table: a worker must end its clocks in it, and a server
-    /// may have to hold shards of it.
+    /// Tells a node that has joined of every table: a worker must end its clocks in it, and a
+    /// server may have to hold shards of it.
     pub fn introduce(&mut self, node: NodeId, out: &mut Outbox) {
         for table in self.tables.values_mut() {
             table.untold.insert(node);
@@ -195,8 +195,8 @@ impl Tables {
         self.tables.values_mut().for_each(|table| table.asked = now);
     }
 
-    /// The tables that checkpoints save, in the order in which they were made. None while a table is
-    /// being made.
+    /// The tables that checkpoints save, in the order in which they were made. None while a table
+    /// is being made.
     pub fn checkpointed(&self) -> Option<Vec<(TableId, TableSpec)>> {
         let good = || self.tables.values().filter(|table| table.problem.is_none());
         if !good().all(Table::is_made) {

@@ -1,5 +1,5 @@
-//! Time-outs of the coordinator. Each follows from the failure timeout, which is a setting, and from
-//! measurements.
+//! Time-outs of the coordinator. Each follows from the failure timeout, which is a setting, and
+//! from measurements.
 
 use types::{Measured, NodeId, Span};
 use wire::Timeout;

@@ -137,8 +137,8 @@ fn every_server_holds_every_shard_if_servers_are_fewer_than_replicas() {
     assert!(chains.iter().all(|chain| chain.replicas == [0]), "there is no other server");
 }
 
-/// Measures how long placing all shards takes, and giving one more server its share:
-/// `cargo test --release -p slackwater-coordinator -- --ignored --nocapture placement_time_by_shards`.
+/// Measures how long placing all shards takes, and giving one more server its share: `cargo test
+/// --release -p slackwater-coordinator -- --ignored --nocapture placement_time_by_shards`.
 #[test]
 #[ignore = "a measurement, for the release profile"]
 fn placement_time_by_shards() {

@@ -70,8 +70,8 @@ impl Coordinator {
         }
     }
 
-    /// Handles the loss of a node: an elastic run goes on without it where it can. Otherwise the run
-    /// ends.
+    /// Handles the loss of a node: an elastic run goes on without it where it can. Otherwise the
+    /// run ends.
     pub(super) fn fail(&mut self, node: NodeId, reason: String, out: &mut Outbox) {
         self.touched = true;
         if self.members.is_over() {

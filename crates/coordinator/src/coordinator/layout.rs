@@ -30,8 +30,8 @@ impl Coordinator {
         self.lay_out(Placement::repair);
     }
 
-    /// Takes a node's report. A server's report says how many bytes its shards have: shards may move
-    /// by that while no other change of the plan is under way.
+    /// Takes a node's report. A server's report says how many bytes its shards have: shards may
+    /// move by that while no other change of the plan is under way.
     pub(super) fn report(&mut self, from: NodeId, report: NodeReport) {
         if matches!(from, NodeId::Server(_)) && self.has_begun() {
             self.placement.hear_bytes(&report.shards);
@@ -45,8 +45,8 @@ impl Coordinator {
         self.members.report(from, report);
     }
 
-    /// Makes the next plan, if one is due and the one before is adopted. Changes that come meanwhile
-    /// are collected in one plan.
+    /// Makes the next plan, if one is due and the one before is adopted. Changes that come
+    /// meanwhile are collected in one plan.
     pub(super) fn replan(&mut self, out: &mut Outbox) {
         if !self.has_begun() || !self.plans.may_make() {
             return;

@@ -6,8 +6,8 @@
 //!   counts it as done.
 //! - Every server has adopted a plan without the lost workers that held the lease before.
 //!
-//! So the coordinator tells servers up to which place in the lease order they may forget. It does so
-//! while no plan is under way or due, and sends the next place when all servers have answered.
+//! So the coordinator tells servers up to which place in the lease order they may forget. It does
+//! so while no plan is under way or due, and sends the next place when all servers have answered.
 
 use super::{LeaseView, rank};
 use crate::barriers::NAMED;
