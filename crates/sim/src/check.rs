@@ -1,4 +1,8 @@
-//! Checkers: each judges a history by one promise, from the history alone.
+//! Checkers: each judges one rule, by the history of a run alone.
+//!
+//! The first sentence of each checker is the rule. Checkers that follow single pushes need tables
+//! whose programs push [`Write::Marks`](crate::Write::Marks): their rows tell which pushes they
+//! hold (`decode.rs`). Other tables are skipped.
 
 mod active;
 mod clocks;
@@ -28,17 +32,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use types::{Clock, Combine, Consistency, ShardId};
 
-/// Judges a history.
+/// Judges a history by one rule. Fails with the first violation.
 pub type Checker = Box<dyn Fn(&History) -> Result<(), Violation>>;
 
-/// A promise that was not kept.
+/// A rule that a run broke.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// The seed that shows it.
+    /// The seed of the run.
     pub seed: u64,
-    /// Which promise.
+    /// The name of the rule's checker.
     pub promise: &'static str,
-    /// To whom, where and how it was broken.
+    /// Which worker or server saw what, where, and why that breaks the rule.
     pub what: String,
 }
 
@@ -52,11 +56,11 @@ fn broken(history: &History, promise: &'static str, what: String) -> Result<(), 
     Err(Violation { seed: history.seed, promise, what })
 }
 
-/// What is known of a table's pushes.
+/// The pushes to a table.
 struct Pushes {
-    /// For each key, what each worker pushed that marks.
+    /// For each key and worker: the worker's marking pushes to the key, in order.
     marks: BTreeMap<u64, BTreeMap<u32, Vec<Mark>>>,
-    /// Clocks that were failed for everybody, with the shard.
+    /// Clocks that a refused contribution failed for all workers, with the shard.
     failed: BTreeSet<(Clock, ShardId)>,
 }
 
@@ -70,7 +74,7 @@ impl Pushes {
     }
 }
 
-/// A row of a read and the pushes that were made to it.
+/// A row of a read, and the pushes that were made to it.
 struct Seen<'a> {
     read: &'a FinishedRead<'a>,
     row: &'a Row,
@@ -79,18 +83,19 @@ struct Seen<'a> {
 }
 
 impl Seen<'_> {
-    /// Every push to the row: worker, n, and what is known of it.
+    /// Every push to the row: the worker, its number n among the worker's pushes, and its mark.
     fn pushes(&self) -> impl Iterator<Item = (u32, usize, Mark)> + '_ {
         let of = self.pushes.marks.get(&self.row.key).into_iter().flatten();
         of.flat_map(|(worker, marks)| marks.iter().enumerate().map(|(n, mark)| (*worker, n, *mark)))
     }
 
-    /// Whether the clock of a push was failed for everybody.
+    /// Whether the clock of a push failed for all workers.
     fn failed(&self, mark: &Mark) -> bool {
         self.pushes.failed.contains(&(mark.clock, self.shard))
     }
 
-    /// Whether a push should be in once its clock is: it was accepted, and its clock did not fail.
+    /// Whether the row must hold a push once it holds the push's clock: the push was accepted, and
+    /// its clock did not fail.
     fn counts(&self, mark: &Mark) -> bool {
         mark.fate == Fate::Accepted && !self.failed(mark)
     }
@@ -101,7 +106,8 @@ impl Seen<'_> {
     }
 }
 
-/// Judges every row that tells which pushes it holds. `judge` says what is wrong with it.
+/// Judges every row that tells which pushes it holds, of the reads that the rule `concerns`.
+/// `judge` returns what is wrong with a row.
 fn each_row(
     promise: &'static str,
     concerns: fn(&History, &FinishedRead<'_>) -> bool,
@@ -131,8 +137,7 @@ fn is_each(history: &History, read: &FinishedRead<'_>) -> bool {
     history.specs[read.table.0].combine == Combine::Each
 }
 
-/// A pull by a worker at clock c holds every push that any worker made in its clocks ≤ c − slack −
-/// 1.
+/// A read at clock c holds every push of every worker's clocks up to c − slack − 1.
 #[must_use]
 pub fn staleness_at_most(slack: u64) -> Checker {
     each_row("staleness_at_most", any_read, move |seen| {
@@ -146,8 +151,9 @@ pub fn staleness_at_most(slack: u64) -> Checker {
     })
 }
 
-/// A read holds everything its reader pushed before it, in bounded tables where every push is
-/// applied by itself.
+/// A read holds every push that its reader made before it.
+///
+/// Concerns bounded tables that apply every push by itself.
 #[must_use]
 pub fn reads_own_writes() -> Checker {
     fn promised(history: &History, read: &FinishedRead<'_>) -> bool {
@@ -162,13 +168,15 @@ pub fn reads_own_writes() -> Checker {
     })
 }
 
-/// No read holds a push twice, or one that was refused or never made; the final reads hold every
-/// accepted one.
+/// Every accepted push counts exactly once.
+///
+/// No read holds a push twice, or a push that was refused, that failed with its clock or that was
+/// never made. The final reads hold every accepted push.
 #[must_use]
 pub fn no_acknowledged_push_lost_or_doubled() -> Checker {
     each_row("no_acknowledged_push_lost_or_doubled", any_read, |seen| {
         if let Some(worker) = seen.row.nonsense {
-            return Some(format!("finds numbers that no pushes of worker {worker} add up to"));
+            return Some(format!("finds numbers that are no sum of pushes of worker {worker}"));
         }
         if let Some((worker, n)) = seen.row.doubled {
             return Some(format!("holds push {n} of worker {worker} more than once"));
@@ -182,7 +190,7 @@ pub fn no_acknowledged_push_lost_or_doubled() -> Checker {
                 return Some(format!("holds push {n} of worker {worker}, though {} failed", mark.clock));
             }
             if holds && mark.made > seen.read.returned {
-                return Some(format!("holds push {n} of worker {worker}, which was not made yet"));
+                return Some(format!("holds push {n} of worker {worker}, which was made later"));
             }
             if seen.read.last && !holds && seen.counts(&mark) {
                 return Some(format!("has lost push {n} of worker {worker} from {}", mark.clock));
@@ -195,7 +203,7 @@ pub fn no_acknowledged_push_lost_or_doubled() -> Checker {
     })
 }
 
-/// A read that says it reflects frontier F holds every push of clocks below F.
+/// A read that reports frontier F holds every push of the clocks below F.
 #[must_use]
 pub fn reported_clock_is_true() -> Checker {
     each_row("reported_clock_is_true", any_read, |seen| {
@@ -206,7 +214,7 @@ pub fn reported_clock_is_true() -> Checker {
     })
 }
 
-/// Everything that was asked for was answered, and every worker came to the end of its program.
+/// Every operation is answered, and every worker comes to the end of its program or crashes.
 #[must_use]
 pub fn all_finished() -> Checker {
     Box::new(|history| {
@@ -246,7 +254,7 @@ pub fn all_finished() -> Checker {
     })
 }
 
-/// A push with a value that is not finite is refused, and the refusal names the row.
+/// A push with a value that is not finite is refused, and the refusal names that value's row.
 #[must_use]
 pub fn not_finite_is_refused() -> Checker {
     Box::new(|history| {
@@ -262,7 +270,8 @@ pub fn not_finite_is_refused() -> Checker {
             };
             if named != Some(keys[bad / width]) {
                 let key = keys[bad / width];
-                let what = format!("worker {} at {clock} pushes NaN to key {key}, and hears {named:?}", entry.worker);
+                let what =
+                    format!("worker {} at {clock} pushes NaN to key {key}; the refusal names {named:?}", entry.worker);
                 return broken(history, "not_finite_is_refused", what);
             }
         }

@@ -1,5 +1,8 @@
-//! The cluster: one coordinator, servers and workers in virtual time, driven event by event from a
-//! seed.
+//! The simulated cluster: one coordinator, servers and workers in virtual time, driven event by
+//! event from a seed (discrete-event simulation).
+//!
+//! This file holds the public calls and the event loop. What each event does is in the files of
+//! `cluster/`.
 
 mod actor;
 mod checkpoints;
@@ -40,24 +43,25 @@ use update::Updaters;
 use wire::{Control, Frame, Head, Message, NodeRole, Outbox, Pool};
 use worker::{Worker, WorkerInput, WorkerReply, WorkerSettings};
 
-/// Servers and the coordinator are told this often that time has passed.
+/// How often servers and the coordinator get a tick.
 const TICK: Span = Span::from_millis(100);
-/// Workers, which have shorter waits, this often.
+/// How often workers get a tick, and servers with something urgent.
 const WORKER_TICK: Span = Span::from_millis(10);
-/// A worker sends again what was not answered for this long, where frames get lost.
+/// A worker's resend timeout, if frames may be lost or reordered.
 const RESEND_AFTER: Span = Span::from_millis(40);
-/// Whoever says goodbye, or that it is alive, says it this often.
+/// The interval of heartbeats, and of repeated goodbyes and joins.
 const SAY_AGAIN: Span = Span::from_millis(100);
-/// How often a connection may break.
+/// The interval at which a connection may break.
 const BREAKS: Span = Span::from_millis(20);
-/// What a shard has to acknowledge may wait this long for more.
+/// A server settles within this time after a frame: acknowledgements that come together go out as
+/// one. Nanoseconds.
 const SETTLE_WITHIN: u64 = 300_000;
-/// No node is given up before this.
+/// The failure timeout of static runs.
 const FAILURE_TIMEOUT: Span = Span::from_secs(30);
-/// A run that takes longer never ends.
+/// A run that takes longer counts as stuck.
 const LONGEST: Span = Span::from_secs(300);
 
-/// A run that does not end, with what everybody waits for.
+/// A run that does not end, and what each worker waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stuck {
     seed: u64,
@@ -72,7 +76,7 @@ impl fmt::Display for Stuck {
     }
 }
 
-/// A whole cluster, from a seed.
+/// A simulated cluster.
 pub struct Cluster {
     pub(crate) network: Network,
     size: RunSize,
@@ -89,36 +93,36 @@ pub struct Cluster {
     sabotage: Option<Sabotage>,
     checkpoints: Checkpoints,
     clocks: Clocks,
-    /// Who is to be lost in the middle of what.
+    /// Nodes that crash in the middle of something that has not begun yet.
     doomed: Vec<Doomed>,
-    /// What lists are chosen from.
+    /// The keys of the list that other key lists are chosen from.
     chosen_from: Vec<u64>,
     streams: Streams,
     settings: WorkerSettings,
     /// Tasks on one row of a dense table that were sent, and whether they were answered.
     tasks: BTreeMap<TaskName, (TableIndex, u64, bool)>,
     recording: bool,
-    /// How often each fault is to happen that was planned for this run.
+    /// How often each planned fault must happen in this run.
     planned: FaultCounts,
-    /// Servers that are about to join, and the incarnation that each was given.
+    /// Servers that are joining, and the incarnation that each was given.
     serving: BTreeMap<usize, Option<Source>>,
     /// Servers that were told to leave.
     draining: BTreeSet<usize>,
-    /// The fewest replicas that any shard had by any plan.
+    /// The fewest replicas of any shard in any plan.
     fewest_replicas: usize,
     server_inputs: Vec<Vec<(ServerInput, MachineOutput)>>,
     worker_inputs: Vec<Vec<(WorkerInput, MachineOutput)>>,
 }
 
 impl Cluster {
-    /// A cluster whose nodes have joined and whose programs are empty.
+    /// A static cluster. Its nodes have joined, and its programs are empty.
     #[must_use]
     pub fn new(seed: u64, size: RunSize, faults: Faults) -> Self {
         Self::with(seed, size, faults, Membership::Static, FAILURE_TIMEOUT, None)
     }
 
-    /// An elastic cluster, which nodes join and leave. It goes on without a node that is silent for
-    /// `failure_timeout`. Each shard has so many replicas.
+    /// An elastic cluster, with this many replicas of each shard. It goes on without a node that is
+    /// silent for `failure_timeout`.
     #[must_use]
     pub fn elastic(seed: u64, size: RunSize, faults: Faults, failure_timeout: Span, replicas: u32) -> Self {
         Self::with(seed, size, faults, Membership::Elastic { replicas, shards_per_server: 2 }, failure_timeout, None)
@@ -198,7 +202,7 @@ impl Cluster {
         }
     }
 
-    /// Names a table, for programs to make.
+    /// Adds a table that programs can make.
     pub fn table(&mut self, spec: TableSpec) -> TableIndex {
         self.history.specs.push(spec);
         TableIndex(self.history.specs.len() - 1)
@@ -214,7 +218,7 @@ impl Cluster {
         (0..).zip(programs).for_each(|(worker, steps)| self.program(worker, steps));
     }
 
-    /// Breaks a machine.
+    /// Breaks the machines on purpose.
     pub fn sabotage(&mut self, sabotage: Sabotage) {
         if sabotage == Sabotage::IgnoreLeases {
             self.servers.iter_mut().for_each(|server| *server = server.take().map(|server| server.leased(None)));
@@ -222,13 +226,13 @@ impl Cluster {
         self.sabotage = Some(sabotage);
     }
 
-    /// Lists of keys that lie in this one are chosen from it from now on, and so named to shards
-    /// that know it.
+    /// From now on, programs choose their key lists from this one where it holds their keys: lists
+    /// then travel as bits of it to shards that know it.
     pub fn choose_from(&mut self, keys: &[u64]) {
         self.chosen_from = keys.to_vec();
     }
 
-    /// Keeps every input of every server and worker, and what they said.
+    /// Records every input of every server and worker, and the frames that they send.
     pub fn record(&mut self) {
         self.recording = true;
     }
@@ -245,25 +249,25 @@ impl Cluster {
         &self.worker_inputs[worker as usize]
     }
 
-    /// How workers behave here.
+    /// The settings of all workers.
     #[must_use]
     pub fn worker_settings(&self) -> WorkerSettings {
         self.settings
     }
 
-    /// What the programs did and saw so far.
+    /// The history so far.
     #[must_use]
     pub fn history(&self) -> &History {
         &self.history
     }
 
-    /// What a worker's machine counted.
+    /// The counters of a worker's machine.
     #[must_use]
     pub fn worker_counts(&self, worker: u32) -> &worker::WorkerCounts {
         self.actors[worker as usize].worker.counts()
     }
 
-    /// The codecs that a worker uses for what it pushes to a table, now.
+    /// The codecs that a worker now uses for its pushes to a table.
     #[must_use]
     pub fn chosen_codecs(&self, worker: u32, table: TableIndex) -> String {
         let used = self.actors[worker as usize].worker.codecs();
@@ -271,19 +275,19 @@ impl Cluster {
         used.into_iter().find(|used| used.table == *name).map_or_else(String::new, |used| used.up)
     }
 
-    /// How fast a worker believes its way to the servers to be, in bytes a second.
+    /// The rate of the network link that a worker has measured, in bytes a second.
     #[must_use]
     pub fn link_rate(&self, worker: u32) -> Option<f64> {
         self.actors[worker as usize].worker.link_rate()
     }
 
-    /// What a server's machine counted.
+    /// The counters of a server's machine.
     #[must_use]
     pub fn server_counts(&self, server: u32) -> shard::ServerCounts {
         self.servers[server as usize].as_ref().map(Server::counts).unwrap_or_default()
     }
 
-    /// Panics, naming the seed, unless the history stands this checker.
+    /// Panics, naming the seed, if the history breaks this checker's rule.
     #[track_caller]
     pub fn check(&self, checker: Checker) {
         if let Some(violation) = self.violation(checker) {
@@ -291,36 +295,37 @@ impl Cluster {
         }
     }
 
-    /// What a checker has against the history.
+    /// The violation that a checker finds in the history, if any.
     #[must_use]
     pub fn violation(&self, checker: Checker) -> Option<Violation> {
         checker(&self.history).err()
     }
 
-    /// Runs until every program is done and everybody has said goodbye. Panics, naming the seed, if
-    /// that never comes.
+    /// Runs until every program is done and every node has left. Panics, naming the seed, if the
+    /// run does not end or is lost.
     #[track_caller]
     pub fn run(&mut self) {
         if let Err(stuck) = self.try_run() {
             panic!("{stuck}");
         }
         if let Some((node, reason)) = self.coordinator.lost() {
-            panic!("seed {}: {node} was given up: {reason}", self.history.seed);
+            panic!("seed {}: the run lost {node}: {reason}", self.history.seed);
         }
     }
 
-    /// Runs until every program is done and everybody has said goodbye, or says who waits for what.
+    /// Runs until every program is done and every node has left. Fails if the run does not end.
     pub fn try_run(&mut self) -> Result<(), Stuck> {
         self.run_within(LONGEST)
     }
 
-    /// The same of a run that is to take no longer than this.
+    /// As [`try_run`](Self::try_run), for a run that may take this long in virtual time.
     pub(crate) fn run_within(&mut self, longest: Span) -> Result<(), Stuck> {
         let servers = (0..self.size.servers).map(NodeId::Server);
         let workers = (0..self.size.workers).map(NodeId::Worker);
         for node in servers.chain(workers).chain([NodeId::Coordinator]) {
             self.later(TICK, Happening::Tick(node));
-            // A server that has a lease answers nobody before its first heartbeat was answered.
+            // A server with a serving lease answers no read before its first heartbeat is
+            // acknowledged.
             let is_leased = matches!(node, NodeId::Server(_)) && self.leadership.is_elastic();
             let first = if is_leased { Span(0) } else { SAY_AGAIN };
             self.later(first, Happening::Heartbeat(node));
@@ -386,11 +391,11 @@ impl Cluster {
     fn drive_server(&mut self, server: usize, input: ServerInput) {
         let mut out = Outbox::new();
         let input = self.by_servers_clock(server, input);
-        let kept = self.recording.then(|| input.clone());
+        let recorded = self.recording.then(|| input.clone());
         let Some(machine) = &mut self.servers[server] else { return };
         input.apply(machine, &mut out);
         let frames: Vec<Frame> = out.drain().collect();
-        self.server_inputs[server].extend(kept.map(|input| (input, packed(&frames))));
+        self.server_inputs[server].extend(recorded.map(|input| (input, packed(&frames))));
         self.dispatch(frames);
         self.write_images(server);
     }
@@ -398,10 +403,10 @@ impl Cluster {
     fn drive_worker(&mut self, worker: usize, input: WorkerInput) -> Option<u64> {
         let mut out = Outbox::new();
         let input = self.by_workers_clock(worker, input);
-        let kept = self.recording.then(|| input.clone());
+        let recorded = self.recording.then(|| input.clone());
         let answer = input.apply(&mut self.actors[worker].worker, &mut out).expect("the program fits its tables");
         let frames: Vec<Frame> = out.drain().collect();
-        self.worker_inputs[worker].extend(kept.map(|input| (input, packed(&frames))));
+        self.worker_inputs[worker].extend(recorded.map(|input| (input, packed(&frames))));
         frames.iter().for_each(|frame| self.note_task(worker as u32, frame));
         self.dispatch(frames);
         self.write_residuals(worker);
@@ -412,7 +417,8 @@ impl Cluster {
         }
     }
 
-    /// What a program took away, which changes what its worker will say.
+    /// Records a call of the program that takes something from its worker: a replay must repeat it,
+    /// because the worker behaves differently afterwards.
     fn note_taken(&mut self, worker: usize, input: WorkerInput) {
         if self.recording {
             self.worker_inputs[worker].push((input, packed(&[])));

@@ -1,5 +1,7 @@
-//! From the numbers of a row to the pushes it holds: column w has a 4ⁿ for each n-th push of worker
-//! w.
+//! Decodes which pushes a row holds from its numbers.
+//!
+//! The n-th push of worker w adds 4ⁿ to column w ([`Write::Marks`](crate::Write::Marks)). So digit
+//! n of the column in base 4 counts how often the row holds that push.
 
 use crate::history::{FinishedRead, History};
 use types::{Combine, Reduce, UpdaterSpec};
@@ -8,11 +10,11 @@ use types::{Combine, Reduce, UpdaterSpec};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
     pub key: u64,
-    /// For each worker, bit n is set where its n-th push to the row is in.
+    /// For each worker: bit n is set if the row holds the worker's n-th push.
     pub held: Vec<u64>,
-    /// A push that is in more than once: worker and n.
+    /// A push that the row holds more than once: worker and n.
     pub doubled: Option<(u32, u32)>,
-    /// A worker whose column no pushes add up to.
+    /// A worker whose column is no sum of pushes.
     pub nonsense: Option<u32>,
 }
 
@@ -37,13 +39,13 @@ impl Row {
         row
     }
 
-    /// Whether the n-th push of `worker` is in.
+    /// Whether the row holds the n-th push of `worker`.
     pub fn holds(&self, worker: u32, n: usize) -> bool {
         self.held[worker as usize] >> n & 1 == 1
     }
 }
 
-/// The rows of a read, where its table is one whose rows tell which pushes they hold.
+/// The rows of a read. None if the rows of its table do not tell which pushes they hold.
 pub fn rows(history: &History, read: &FinishedRead<'_>) -> Vec<Row> {
     let spec = &history.specs[read.table.0];
     let workers = history.plan.workers.len();
@@ -60,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_tells_what_it_holds() {
+    fn a_row_tells_which_pushes_it_holds() {
         let row = Row::new(9, &[21.0, 0.0, 4.0, 8.0, f64::NAN], 1.0);
         assert_eq!(row.held[..4], [0b111, 0, 0b10, 0b10]);
         assert_eq!(row.doubled, Some((3, 1)));

@@ -1,30 +1,30 @@
-//! What goes wrong on the way, and how often it did.
+//! Faults of the network, and counts of all faults that happened in a run.
 
 use crate::Moment;
 use std::fmt;
 use std::ops::AddAssign;
 use types::Span;
 
-/// What may happen to frames. Without reordering, frames between two nodes arrive in the order they
-/// were sent.
+/// What the network does to frames, with probabilities from 0 to 1. Without reordering, frames
+/// between two nodes arrive in the order in which they were sent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Faults {
-    /// The shortest way.
+    /// The network delays every frame by at least this.
     pub least_delay: Span,
-    /// The longest ordinary way.
+    /// The network delays every frame by at most this, unless the frame is reordered.
     pub most_delay: Span,
-    /// How often a frame never arrives.
+    /// The probability that the network loses a frame.
     pub loss: f64,
-    /// How often a frame arrives twice.
+    /// The probability that the network delivers a frame twice.
     pub duplication: f64,
-    /// How often a frame lets later ones overtake it.
+    /// The probability that the network delays a frame further, so that later ones overtake it.
     pub reordering: f64,
-    /// How often, when it is looked at (every 20 ms), some connection breaks: what is under way on
-    /// it is gone, and both sides learn of the next one.
+    /// The probability, every 20 ms, that a random connection breaks. Frames under way on it are
+    /// lost. Both nodes notice when they are connected again.
     pub disconnection: f64,
-    /// How often a key list that travels as a signature meets a shard that has forgotten it.
+    /// The probability that a shard has forgotten a key list that a worker names by its signature.
     pub forgetting: f64,
-    /// Bytes a second that a node sends, if that is bounded.
+    /// The bandwidth of each node, in bytes a second. None for no bound.
     pub bytes_per_second: Option<u64>,
 }
 
@@ -41,7 +41,7 @@ impl Faults {
         bytes_per_second: None,
     };
 
-    /// Everything at once.
+    /// All faults of the network at once.
     pub const ALL: Self = Self {
         least_delay: Span(100_000),
         most_delay: Span::from_millis(4),
@@ -53,12 +53,11 @@ impl Faults {
         bytes_per_second: None,
     };
 
-    /// What a connection of the ordinary kind does: it delays, keeps the order, and sometimes
-    /// breaks.
+    /// Connections like TCP: they delay frames, keep their order, and sometimes break.
     pub const CONNECTIONS: Self =
         Self { loss: 0.0, duplication: 0.0, reordering: 0.0, disconnection: 0.5, forgetting: 0.0, ..Self::ALL };
 
-    /// Whether every kind of fault asked for here has happened.
+    /// Whether every kind of fault with a probability above zero has happened.
     #[must_use]
     pub fn fired(&self, counts: &FaultCounts) -> bool {
         let kinds = [
@@ -75,50 +74,50 @@ impl Faults {
 /// How often each fault happened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FaultCounts {
-    /// Frames that took longer than the shortest way.
+    /// Frames that took longer than the least delay.
     pub delayed: u64,
     /// Frames that a later one overtook.
     pub reordered: u64,
     /// Frames that arrived twice.
     pub duplicated: u64,
-    /// Frames that never arrived, those on broken connections not among them.
+    /// Frames that the network lost. Frames on broken connections do not count.
     pub lost: u64,
     /// Connections that broke.
     pub disconnected: u64,
-    /// Signatures that a shard had forgotten.
+    /// Key lists that a shard had forgotten.
     pub forgotten: u64,
-    /// Nodes that were gone without a word.
+    /// Servers and workers that crashed.
     pub crashed: u64,
-    /// Nodes that came in the middle of the run.
+    /// Nodes that joined while the run lasted.
     pub joined: u64,
-    /// Nodes that left in the middle of the run, by order.
+    /// Nodes that were told to leave while the run lasted, and left.
     pub left: u64,
-    /// Nodes that were there, and taken to be gone.
+    /// Nodes that the coordinator expelled although they lived.
     pub expelled: u64,
-    /// Nodes that were cut off for a while, and missed something.
+    /// Nodes that were cut off for a while, with at least one frame lost by that.
     pub isolated: u64,
-    /// Coordinators that were gone without a word.
+    /// Coordinators that crashed.
     pub unled: u64,
-    /// Links between two nodes that were cut for a while, when there was something to carry.
+    /// Links between two nodes that were cut for a while, with at least one frame lost by that.
     pub cut: u64,
-    /// Links between two nodes that were slow for a while, when there was something to carry.
+    /// Links between two nodes that were slow for a while, with at least one frame delayed by that.
     pub slowed: u64,
-    /// Runs in which every node went by a clock of its own.
+    /// Runs in which every node had a skewed clock of its own.
     pub skewed: u64,
-    /// Clocks that were set back while somebody went by them.
+    /// Clocks that were set back while their node was in the run.
     pub set_back: u64,
-    /// Nodes of any kind that were gone in the middle of a checkpoint.
+    /// Nodes, the coordinator included, that crashed in the middle of a checkpoint.
     pub amid_checkpoint: u64,
-    /// In the middle of a backfill.
+    /// Nodes that crashed in the middle of a backfill.
     pub amid_migration: u64,
-    /// When servers were about to go by a plan without one that was lost.
+    /// Nodes that crashed while servers adopted a plan without a lost server.
     pub amid_failover: u64,
-    /// When a worker committed a lease.
+    /// Nodes that crashed while a worker committed a lease.
     pub amid_commit: u64,
 }
 
 impl FaultCounts {
-    /// Whether everything that can be planned has happened as often as was planned, or more often.
+    /// Whether every fault that can be planned has happened at least as often as planned.
     pub(crate) fn reach(&self, planned: &Self) -> bool {
         let kinds = [
             (self.crashed, planned.crashed),
@@ -137,7 +136,7 @@ impl FaultCounts {
         kinds.into_iter().all(|(happened, planned)| happened >= planned)
     }
 
-    /// Where those are counted that are lost in the middle of something.
+    /// The count of crashes in the middle of this moment.
     pub(crate) fn amid(&mut self, moment: Moment) -> &mut u64 {
         match moment {
             Moment::Checkpoint => &mut self.amid_checkpoint,

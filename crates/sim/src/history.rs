@@ -1,4 +1,4 @@
-//! What the programs did and saw, in order: all that a checker may look at.
+//! The history of a run: what the programs did and saw, in order. Checkers look at nothing else.
 
 use crate::program::TableIndex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,199 +8,200 @@ use types::{
 use wire::{FailedClock, Refusal};
 use worker::{Notice, TicketId};
 
-/// What a read brought.
+/// The answer of a read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReadRecord {
     /// The keys, in the table's order.
     pub keys: Vec<u64>,
-    /// Row after row.
+    /// The numbers, row after row.
     pub values: Vec<f64>,
-    /// The frontier the rows are said to reflect.
+    /// The frontier that the rows reflect, as reported.
     pub clock: Clock,
-    /// Clocks that were failed for everybody.
+    /// The failed clocks that the reader was told of.
     pub failed: Vec<FailedClock>,
     /// How many rows came from the worker's cache.
     pub cached_rows: usize,
 }
 
-/// Something a program did or saw.
+/// Something that a program did or saw.
 #[derive(Clone, Debug, PartialEq)]
 pub enum HistoryEvent {
-    /// A push was made.
+    /// The program pushed.
     Pushed {
-        /// Which table.
+        /// The table.
         table: TableIndex,
         /// The worker's clock.
         clock: Clock,
-        /// Its name.
+        /// Its ticket.
         ticket: TicketId,
         /// The keys, in the table's order.
         keys: Vec<u64>,
-        /// For each key, which of the worker's pushes to it this is, from 0; empty where it does
-        /// not mark.
+        /// For each key: which of the worker's marking pushes to it this is, from 0. Empty if the
+        /// push does not mark.
         marks: Vec<u32>,
-        /// Row after row.
+        /// The numbers, row after row.
         values: Vec<f64>,
-        /// What it was to run after.
+        /// The operations that it had to follow.
         after: Vec<TicketId>,
     },
-    /// Rows were set.
+    /// The program set rows.
     RowsSet {
-        /// Which table.
+        /// The table.
         table: TableIndex,
-        /// Its name.
+        /// Its ticket.
         ticket: TicketId,
         /// The keys, in the table's order.
         keys: Vec<u64>,
-        /// Row after row, as they are to be kept.
+        /// The row state, row after row.
         values: Vec<f64>,
     },
-    /// Rows were deleted.
+    /// The program deleted rows.
     RowsDeleted {
-        /// Which table.
+        /// The table.
         table: TableIndex,
         /// The worker's clock.
         clock: Clock,
-        /// Its name.
+        /// Its ticket.
         ticket: TicketId,
         /// The keys, in the table's order.
         keys: Vec<u64>,
     },
-    /// Rows were read as they are kept.
+    /// A read of row state returned.
     RowStateReturned {
-        /// Which table.
+        /// The table.
         table: TableIndex,
         /// The keys, in the table's order.
         keys: Vec<u64>,
-        /// Row after row.
+        /// The row state, row after row.
         values: Vec<f64>,
         /// Whether every push of every worker was finished before.
         last: bool,
     },
-    /// A push, set or delete was finished: every part applied, held for its clock, or refused.
+    /// A push, set or delete was finished: every part was applied, held for its clock, or refused.
     PushDone {
-        /// Which.
+        /// Its ticket.
         ticket: TicketId,
-        /// Why a part was refused.
+        /// Why a part was refused. None if no part was.
         refusal: Option<Refusal>,
     },
-    /// A read was asked for.
+    /// The program asked for a read.
     PullIssued {
-        /// Which table.
+        /// The table.
         table: TableIndex,
         /// The reader's clock.
         clock: Clock,
-        /// Its name.
+        /// Its ticket.
         ticket: TicketId,
-        /// The keys, in the table's order; empty for a scan.
+        /// The keys, in the table's order. Empty for a scan.
         keys: Vec<u64>,
-        /// What it was to run after.
+        /// The operations that it had to follow.
         after: Vec<TicketId>,
         /// Whether every push of every worker was finished before.
         last: bool,
     },
-    /// The rows are there.
+    /// A read returned.
     PullReturned {
-        /// Which.
+        /// Its ticket.
         ticket: TicketId,
-        /// What they are.
+        /// The answer.
         read: ReadRecord,
     },
-    /// There are no rows.
+    /// A read failed.
     PullFailed {
-        /// Which.
+        /// Its ticket.
         ticket: TicketId,
-        /// Why.
+        /// Why a shard refused it.
         refusal: Refusal,
     },
     /// The worker was told which rows are active.
     Told {
-        /// Which table.
+        /// The table.
         table: TableIndex,
-        /// The keys it had asked about, in the table's order, and whether each is active.
+        /// The keys that it had asked about, in the table's order, and whether each is active.
         active: Vec<(u64, bool)>,
-        /// The frontier that this is said to reflect.
+        /// The frontier that the answer reflects, as reported.
         clock: Clock,
     },
     /// A page of the change feed came.
     Followed {
-        /// Which table.
+        /// The table.
         table: TableIndex,
         /// The positions of the shard.
         range: PositionRange,
-        /// Whether what the program knew of the shard is void.
+        /// Whether the feed of the shard starts over: the program must forget what it knew of it.
         starts_over: bool,
         /// The keys of rows that changed.
         keys: Vec<u64>,
-        /// Row after row.
+        /// Their numbers, row after row.
         values: Vec<f64>,
         /// The keys of rows that were deleted.
         deleted: Vec<u64>,
     },
-    /// The feed was followed until no shard had anything new, after every push of every worker.
+    /// The program followed the feed until no shard had anything new, after every push of every
+    /// worker.
     FollowedToTheEnd {
-        /// Which table.
+        /// The table.
         table: TableIndex,
     },
-    /// A setting was changed.
+    /// The program changed the learning rate.
     Tuned {
-        /// Which table.
+        /// The table.
         table: TableIndex,
-        /// The first clock it holds for.
+        /// The first clock that it holds for.
         clock: Clock,
         /// The new rate.
         rate: f64,
     },
-    /// A clock ended.
+    /// The worker ended a clock.
     ClockEnded {
-        /// Which.
+        /// The clock.
         clock: Clock,
     },
-    /// The worker stands at a barrier.
+    /// The worker reached a barrier.
     BarrierReached {
-        /// Which.
+        /// The barrier's number.
         number: u64,
     },
-    /// The worker went on from it.
+    /// The worker passed a barrier.
     BarrierPassed {
-        /// Which.
+        /// The barrier's number.
         number: u64,
     },
     /// The worker was told whom it waits for.
     Noticed(Notice),
     /// A table could not be made.
     TableRefused {
-        /// Why.
+        /// Why the coordinator refused it.
         problem: String,
     },
     /// The frame of a task on one row left the worker for the first time.
     TaskSent {
-        /// Which table.
+        /// The table.
         table: TableIndex,
-        /// The row, which names the task where each task has a row of its own.
+        /// The row. It names the task if each task has a row of its own.
         row: u64,
     },
-    /// The shard's answer to it arrived for the first time.
+    /// The shard's answer to a task on one row arrived for the first time.
     TaskAnswered {
-        /// Which table.
+        /// The table.
         table: TableIndex,
         /// The row.
         row: u64,
     },
-    /// The worker came in the middle of the run.
+    /// The worker joined while the run lasted.
     Joined {
         /// Its first clock.
         clock: Clock,
     },
-    /// The run was over before the worker came.
+    /// The run was over before the worker could join.
     TurnedAway,
-    /// The worker was gone without a word.
+    /// The worker crashed, or was expelled.
     Crashed,
     /// The worker finished its program and said goodbye.
     Left,
 }
 
-/// How rows of a table are named and how wide they are.
+/// How a table maps keys to positions, and how wide its rows are.
 #[derive(Clone, Copy)]
 pub(crate) struct Placed {
     pub placement: Placement,
@@ -220,41 +221,41 @@ impl Placed {
 /// One line of the history.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
-    /// When.
+    /// When it happened.
     pub at: Time,
-    /// Whose program.
+    /// The worker that ran the program.
     pub worker: u32,
-    /// What.
+    /// What happened.
     pub event: HistoryEvent,
 }
 
-/// A server acknowledged or answered, as the head of a shard.
+/// A server acknowledged pushes or answered a read, as the head of a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeadSaid {
-    /// When.
+    /// When it did.
     pub at: Time,
-    /// Of which table.
+    /// The table.
     pub table: TableId,
-    /// Which shard.
+    /// The shard.
     pub shard: ShardId,
-    /// Who.
+    /// The server.
     pub server: NodeId,
-    /// By which plan.
+    /// The plan under which it did.
     pub plan: PlanNumber,
 }
 
-/// Everything the programs did and saw.
+/// Everything that the programs did and saw in a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct History {
-    /// The seed, to name it.
+    /// The seed of the run.
     pub seed: u64,
-    /// Where keys live.
+    /// The first plan, with all workers that ever join: it says which shard a key is in.
     pub plan: Plan,
-    /// The tables.
+    /// The specs of the tables, by [`TableIndex`].
     pub specs: Vec<TableSpec>,
-    /// In the order they happened.
+    /// The lines, in the order in which they happened.
     pub entries: Vec<Entry>,
-    /// What servers said as heads, in order.
+    /// Which servers answered as heads, in order.
     pub heads: Vec<HeadSaid>,
     /// When the run ended.
     pub ended: Time,
@@ -267,28 +268,33 @@ pub enum Fate {
     Accepted,
     /// Its part was refused.
     Refused,
-    /// The history does not tell: not finished, or another part of the batch was refused.
+    /// The history does not tell: the push is not finished, or another part of its batch was
+    /// refused.
     Unknown,
 }
 
-/// One row of one push, as a checker wants it.
+/// One row of one marking push.
 #[derive(Clone, Copy, Debug)]
 pub struct Mark {
     pub clock: Clock,
-    /// Which line of the history made it.
+    /// The line of the history that made it.
     pub made: usize,
     pub fate: Fate,
 }
 
-/// A read with the lines that made and finished it.
+/// A read that returned.
 pub struct FinishedRead<'a> {
     pub worker: u32,
     pub table: TableIndex,
+    /// The reader's clock when it asked.
     pub reader: Clock,
+    /// The line of the history that asked for it.
     pub issued: usize,
+    /// The line of the history that returned it.
     pub returned: usize,
+    /// Whether it is a final read: every push of every worker was finished before.
     pub last: bool,
-    /// Whether it asked for whatever rows there are in a range.
+    /// Whether it is a scan.
     pub scan: bool,
     /// The reader's clock when the rows came.
     pub ended: Clock,
@@ -298,7 +304,7 @@ pub struct FinishedRead<'a> {
 }
 
 impl History {
-    /// Workers that were there from the beginning.
+    /// The workers that were in the run from the beginning.
     pub(crate) fn starters(&self) -> impl Iterator<Item = u32> + '_ {
         let joined = |entry: &Entry| {
             matches!(entry.event, HistoryEvent::Joined { .. } | HistoryEvent::TurnedAway).then_some(entry.worker)
@@ -314,7 +320,7 @@ impl History {
         shards.iter().find(|placed| placed.range.contains(position)).map_or(ShardId(0), |placed| placed.shard)
     }
 
-    /// What became of every push, by worker and ticket.
+    /// Why each finished push was refused, by worker and ticket. None where it was not.
     pub(crate) fn refusals(&self) -> BTreeMap<(u32, TicketId), Option<&Refusal>> {
         self.entries
             .iter()
@@ -325,7 +331,7 @@ impl History {
             .collect()
     }
 
-    /// Every marking push to a table by (worker, key): index n is the n-th.
+    /// The marking pushes to a table, by worker and key: index n is the n-th push.
     pub(crate) fn marks(&self, of: TableIndex) -> BTreeMap<(u32, u64), Vec<Mark>> {
         let refusals = self.refusals();
         let placement = self.specs[of.0].shape.placement();
@@ -342,8 +348,8 @@ impl History {
                     None => Fate::Unknown,
                     Some(None) => Fate::Accepted,
                     Some(Some(Refusal::NotFinite { position })) => {
-                        // A batch has one value that is not finite: the part it is in is refused,
-                        // and no other.
+                        // Programs put at most one value that is not finite in a batch: only the
+                        // part with that value is refused.
                         let bad = self.shard(of, placement.key(*position).0);
                         if bad == self.shard(of, *key) { Fate::Refused } else { Fate::Accepted }
                     }

@@ -1,4 +1,4 @@
-//! What machines say to inputs that were taken down: fed back to a fresh machine, it is the same.
+//! Replay of recorded inputs: a new machine that gets the same inputs must send the same bytes.
 
 use crate::network::Packed;
 use shard::{Server, ServerInput};
@@ -7,7 +7,7 @@ use update::Updaters;
 use wire::{Frame, Outbox, Pool};
 use worker::{Worker, WorkerInput, WorkerSettings};
 
-/// What a machine said to one input.
+/// The frames that a machine sent for one input.
 pub type MachineOutput = Vec<Packed>;
 
 pub(crate) fn packed(frames: &[Frame]) -> MachineOutput {
@@ -18,7 +18,7 @@ fn drained(out: &mut Outbox) -> MachineOutput {
     out.drain().map(|frame| Packed::new(&frame)).collect()
 }
 
-/// What a fresh server says to these inputs.
+/// Feeds recorded inputs to a new server. Returns what it sends for each.
 #[must_use]
 pub fn replay_server(node: NodeId, plan: &Plan, inputs: impl IntoIterator<Item = ServerInput>) -> Vec<MachineOutput> {
     let mut server = Server::new(node, plan.clone(), Updaters::builtin(), Pool::new());
@@ -30,7 +30,7 @@ pub fn replay_server(node: NodeId, plan: &Plan, inputs: impl IntoIterator<Item =
     inputs.into_iter().map(say).collect()
 }
 
-/// What a fresh worker says to these inputs.
+/// Feeds recorded inputs to a new worker. Returns what it sends for each.
 #[must_use]
 pub fn replay_worker(
     worker: u32,

@@ -1,22 +1,28 @@
-//! A seeded cluster in virtual time: the same machines that run in production, with delay,
-//! reordering, duplication, loss, disconnection, and checkers that judge from the history alone.
+//! Deterministic simulation: a whole cluster in virtual time, from one seed. It drives the same
+//! machines that run in production, through faults, and checks what programs saw.
 //!
-//! A [`Cluster`] drives a coordinator, servers and workers from one seed. Each worker runs a
-//! program, a list of
-//! [`Action`]s; what the programs did and saw is the [`History`], and a [`Checker`] judges by nothing else. A seed replays
-//! a run exactly, and [`for_seeds`] runs a property over many, counting a seed only if its faults
-//! fired.
+//! - A [`Cluster`] drives a coordinator, servers and workers. Each worker runs a program, a list of
+//!   [`Action`]s.
+//! - [`Faults`] says how often frames are delayed, reordered, duplicated or lost, and how often
+//!   connections break. Nodes can also crash, be cut off, and run on skewed clocks.
+//! - The [`History`] records what the programs did and saw. A [`Checker`] judges one rule by the
+//!   history alone.
+//! - A [`Sabotage`] breaks a machine on purpose, which shows that a checker notices.
+//!
+//! A seed replays a run exactly. [`for_seeds`] runs a property over many seeds, and counts a seed
+//! only if all its faults happened.
 //!
 //! ```
 //! use sim::{Cluster, Faults, RunSize, Action, Write, staleness_at_most};
 //! use types::{Consistency, NumberType, TableSpec};
 //!
 //! let mut cluster = Cluster::new(7, RunSize { servers: 1, workers: 2 }, Faults::NONE);
-//! let spec = TableSpec::dense("t", 4, 2).number(NumberType::I64).consistency(Consistency::LOCK_STEP);
-//! let table = cluster.table(spec);
+//! let spec = TableSpec::dense("t", 4, 2).number(NumberType::I64);
+//! let table = cluster.table(spec.consistency(Consistency::LOCK_STEP));
 //! for worker in 0..2 {
 //!     let push = Action::push(table, &[0, 3], Write::Marks);
-//!     cluster.program(worker, vec![Action::MakeTable(table), push, Action::EndClock, Action::pull(table, &[0, 3])]);
+//!     let pull = Action::pull(table, &[0, 3]);
+//!     cluster.program(worker, vec![Action::MakeTable(table), push, Action::EndClock, pull]);
 //! }
 //! cluster.run();
 //! cluster.check(staleness_at_most(0));

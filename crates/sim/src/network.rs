@@ -1,5 +1,5 @@
-//! The way between nodes: every frame becomes bytes and a frame again, and meets the faults asked
-//! for.
+//! The simulated network: it encodes every frame to bytes, applies the faults of [`Faults`], and
+//! decodes the frame when it arrives.
 
 use crate::faults::{FaultCounts, Faults};
 use crate::random::Xoshiro256;
@@ -9,9 +9,9 @@ use wire::{
     Frame, HEADER_BYTES, Header, KeyPart, Message, Payload, Pool, Refusal, ResendReason, Signature, decode, encode,
 };
 
-/// A frame that lets others overtake it comes up to this much later than it would have.
+/// A reordered frame is delayed by up to this much more, and so is a duplicate.
 const OVERTAKEN_BY: Span = Span::from_millis(10);
-/// Set in the signature of a list that the shard shall not know.
+/// This bit is flipped in the signature of a key list that the shard shall not know.
 const FORGOTTEN: u128 = 1 << 127;
 
 /// A frame as bytes.
@@ -30,41 +30,41 @@ impl Packed {
         Self { front, payloads: frame.message.payloads().map(|payload| payload.bytes().to_vec()) }
     }
 
-    /// How many they are.
+    /// How many bytes there are.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.front.len() + self.payloads.iter().map(Vec::len).sum::<usize>()
     }
 
-    /// The frame they spell. What a machine says can always be read.
+    /// The frame that the bytes encode. Frames of machines can always be decoded.
     #[must_use]
     pub fn frame(&self) -> Frame {
         let (header, body) = self.front.split_at(HEADER_BYTES);
-        let header: &[u8; HEADER_BYTES] = header.try_into().expect("split there");
-        let header = Header::parse(header).expect("a header that was encoded is one");
+        let header: &[u8; HEADER_BYTES] = header.try_into().expect("split after the header");
+        let header = Header::parse(header).expect("an encoded header can be parsed");
         let lengths = [self.payloads[0].len(), self.payloads[1].len()];
-        assert_eq!((header.body, header.payloads), (body.len(), lengths), "the header tells how much follows it");
+        assert_eq!((header.body, header.payloads), (body.len(), lengths), "the header says how much follows it");
         let pool = Pool::new();
         let payloads: [Payload; 2] = std::array::from_fn(|which| pool.copy(&self.payloads[which]));
-        decode(&header, body, payloads).expect("a frame that was encoded can be decoded")
+        decode(&header, body, payloads).expect("an encoded frame can be decoded")
     }
 }
 
-/// Whom a node is cut off from.
+/// From which nodes a node is cut off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Isolation {
-    /// Everybody.
+    /// The network loses all frames from and to the node.
     Everybody,
-    /// The coordinator alone.
+    /// The network loses the frames between the node and the coordinator.
     Coordinator,
 }
 
-/// What is wrong with the link between two nodes.
+/// A fault of the link between two nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkFault {
-    /// Nothing comes through.
+    /// The network loses all frames between the two.
     Cut,
-    /// Everything takes so much longer.
+    /// The network delays all frames between the two by this much more.
     Slow(Span),
 }
 
@@ -74,26 +74,32 @@ pub struct Parcel {
     pub from: NodeId,
     pub to: NodeId,
     packed: Packed,
-    /// Which connection carries it.
+    /// The number of the connection that carries it.
     connection: u64,
-    /// Its place among what was sent this way.
+    /// Its number among the frames sent in this direction.
     place: u64,
 }
 
+/// One direction between two nodes.
 #[derive(Default)]
 struct Way {
+    /// How many frames were sent.
     sent: u64,
+    /// The highest number of a frame that has arrived.
     furthest: u64,
+    /// When the last frame in order arrives.
     last_arrival: Time,
 }
 
+/// The connection between two nodes.
 #[derive(Default)]
 struct Connection {
+    /// How often it was made anew.
     number: u64,
     broken: bool,
 }
 
-/// Something is wrong for a while. It has happened when a frame has met it.
+/// A fault that lasts for a while. It counts as happened once a frame has met it.
 struct Wrong<T> {
     what: T,
     met: bool,
@@ -104,24 +110,26 @@ impl<T> Wrong<T> {
         Self { what, met: false }
     }
 
-    /// A frame meets it: counted the first time.
+    /// Notes that a frame has met the fault, and counts it the first time.
     fn meet(&mut self, count: &mut u64) {
         *count += u64::from(!std::mem::replace(&mut self.met, true));
     }
 }
 
-/// Everything between the nodes.
+/// The network between all nodes.
 pub struct Network {
     pub faults: Faults,
     pub counts: FaultCounts,
     random: Xoshiro256,
     ways: BTreeMap<(NodeId, NodeId), Way>,
     connections: BTreeMap<(NodeId, NodeId), Connection>,
+    /// The changed signatures of key lists that a shard was made to forget.
     forgotten: BTreeSet<u128>,
-    /// Nodes that are cut off: from everybody, or from the coordinator alone.
+    /// The nodes that are cut off.
     isolated: BTreeMap<NodeId, Wrong<Isolation>>,
+    /// The links with a fault.
     links: BTreeMap<(NodeId, NodeId), Wrong<LinkFault>>,
-    /// Until when each node is busy sending.
+    /// Until when each node is busy sending, if bandwidth is bounded.
     busy: BTreeMap<NodeId, Time>,
 }
 
@@ -144,7 +152,7 @@ impl Network {
         }
     }
 
-    /// Cuts a node off, or lets it be heard again.
+    /// Cuts a node off, or connects it again.
     pub fn isolate(&mut self, node: NodeId, from: Option<Isolation>) {
         match from {
             Some(isolation) => self.isolated.insert(node, Wrong::new(isolation)),
@@ -152,7 +160,7 @@ impl Network {
         };
     }
 
-    /// Something is wrong with a link, or nothing any more.
+    /// Gives a link a fault, or takes it away.
     pub fn fault_link(&mut self, one: NodeId, other: NodeId, fault: Option<LinkFault>) {
         match fault {
             Some(fault) => self.links.insert(pair(one, other), Wrong::new(fault)),
@@ -160,8 +168,7 @@ impl Network {
         };
     }
 
-    /// Whether what goes from one to the other does not come there, for which every fault is
-    /// counted that keeps it away.
+    /// Whether a fault keeps frames from passing between the two nodes. Counts every such fault.
     fn stops(&mut self, one: NodeId, other: NodeId) -> bool {
         let mut stopped = false;
         if let Some(fault) = self.links.get_mut(&pair(one, other)).filter(|fault| fault.what == LinkFault::Cut) {
@@ -178,7 +185,7 @@ impl Network {
         stopped
     }
 
-    /// How much longer the way takes than it should.
+    /// The further delay, in nanoseconds, of a slow link.
     fn slowness(&mut self, from: NodeId, to: NodeId) -> u64 {
         let Some(fault) = self.links.get_mut(&pair(from, to)) else { return 0 };
         let LinkFault::Slow(longer) = fault.what else { return 0 };
@@ -186,9 +193,10 @@ impl Network {
         longer.0
     }
 
-    /// When what is sent now arrives, as often as it does.
+    /// Sends a frame. Returns its arrivals: none if it is lost, two if it is duplicated.
     pub fn send(&mut self, now: Time, mut frame: Frame) -> Vec<(Time, Parcel)> {
-        let (from, to) = (frame.head.from, frame.head.to);
+        let from = frame.head.from;
+        let to = frame.head.to;
         if self.stops(from, to) {
             return Vec::new();
         }
@@ -228,7 +236,7 @@ impl Network {
         arrivals
     }
 
-    /// When the last byte has left its sender.
+    /// When the last of these bytes has left its sender.
     fn departure(&mut self, now: Time, from: NodeId, bytes: usize) -> Time {
         let Some(rate) = self.faults.bytes_per_second else { return now };
         let busy = self.busy.entry(from).or_default();
@@ -236,7 +244,7 @@ impl Network {
         *busy
     }
 
-    /// The frame of a parcel that arrives, unless its connection has broken since.
+    /// The frame of a parcel that arrives. None if a fault stops it or its connection has broken.
     pub fn arrive(&mut self, parcel: &Parcel) -> Option<Frame> {
         if self.stops(parcel.from, parcel.to) {
             return None;
@@ -251,7 +259,8 @@ impl Network {
         Some(parcel.packed.frame())
     }
 
-    /// Perhaps some connection breaks, and for how long.
+    /// Breaks a random connection with the probability of [`Faults::disconnection`]. Returns which
+    /// one, and for how long.
     pub fn break_one(&mut self) -> Option<((NodeId, NodeId), Span)> {
         if !self.random.chance(self.faults.disconnection) || self.connections.is_empty() {
             return None;
@@ -266,7 +275,7 @@ impl Network {
         Some((*pair, Span(1 + self.random.below(10_000_000))))
     }
 
-    /// The two are connected again, by a connection that carries nothing yet.
+    /// Connects two nodes again, by a new connection.
     pub fn mend(&mut self, (one, other): (NodeId, NodeId)) {
         let connection = self.connections.entry(pair(one, other)).or_default();
         *connection = Connection { number: connection.number + 1, broken: false };
@@ -277,8 +286,8 @@ impl Network {
         }
     }
 
-    /// A signature on its way to a shard becomes one it does not know; the shard's question about
-    /// it is put right.
+    /// Changes the signature of a key list on its way to a shard into one that the shard does not
+    /// know, and restores it when the shard reports that.
     fn forget_lists(&mut self, frame: &mut Frame) {
         if self.faults.forgetting == 0.0 {
             return;

@@ -1,66 +1,65 @@
-//! What a worker's program does, step by step, and random programs.
+//! Programs of workers: the list of steps that a program can take, and random programs.
 
 use crate::random::Xoshiro256;
 use types::{Bandwidth, Consistency, RunSize, Span, TableSpec};
 use wire::FeedCursor;
 
-/// A table of the cluster, in the order they were named.
+/// A table of the cluster: its index in the order in which tables were added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TableIndex(pub usize);
 
-/// What a push carries.
+/// The numbers of a push.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Write {
-    /// The worker's n-th push to a row adds 4ⁿ to the worker's own column, so that a row tells
-    /// which pushes it holds.
+    /// The worker's n-th push to a row adds 4ⁿ to the worker's own column. So a row tells which
+    /// pushes it holds.
     Marks,
-    /// As marks, but NaN stands in the row of this key.
+    /// As `Marks`, with NaN in the row of this key.
     MarksWithNan {
-        /// The row.
+        /// The key.
         key: u64,
     },
-    /// 1 for every number: what any codec sends as it is, so that a row tells how many pushes it
-    /// holds.
+    /// 1 for every number, which any codec sends exactly. So a row tells how many pushes it holds.
     Ones,
-    /// These numbers, row after row in the order the keys are given.
+    /// These numbers, row after row, in the order in which the keys are given.
     Numbers(Vec<f64>),
 }
 
-/// One step of a program. A program whose steps are done waits until everything is answered, and
-/// leaves.
+/// One step of a program. After its last step a program waits until everything is answered, and its
+/// worker leaves.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// Asks for a table, and waits until it is there.
+    /// Asks for a table, and waits until it is made.
     MakeTable(TableIndex),
-    /// Computes for a while.
+    /// Computes for this long.
     Compute(Span),
-    /// Pushes; does not wait.
+    /// Pushes, and does not wait.
     Push {
-        /// Which table.
+        /// The table.
         table: TableIndex,
-        /// Which rows, in any order.
+        /// The rows, in any order.
         keys: Vec<u64>,
-        /// What.
+        /// The numbers.
         write: Write,
         /// Earlier pushes and pulls of this program that it must follow, counted from 0.
         after: Vec<usize>,
     },
     /// Pulls.
     Pull {
-        /// Which table.
+        /// The table.
         table: TableIndex,
-        /// Which rows, in any order.
+        /// The rows, in any order.
         keys: Vec<u64>,
         /// Earlier pushes and pulls of this program that it must follow, counted from 0.
         after: Vec<usize>,
-        /// Whether the program goes on only when the rows are there.
+        /// Whether the program waits for the rows.
         wait: bool,
         /// Whether every push of every worker was finished before.
         last: bool,
     },
-    /// Pulls whatever rows there are in a range of keys, both ends included, and waits for them.
+    /// Pulls all rows that exist in a range of keys, both ends included, and waits for them.
     Scan {
-        /// Which table.
+        /// The table.
         table: TableIndex,
         /// The first key.
         first: u64,
@@ -69,72 +68,72 @@ pub enum Action {
         /// Whether every push of every worker was finished before.
         last: bool,
     },
-    /// Sets rows; does not wait.
+    /// Sets rows, and does not wait.
     Set {
-        /// Which table.
+        /// The table.
         table: TableIndex,
-        /// Which rows, in any order.
+        /// The rows, in any order.
         keys: Vec<u64>,
-        /// As they are to be kept, row after row in the order the keys are given.
+        /// The row state, row after row, in the order in which the keys are given.
         rows: Vec<f64>,
     },
-    /// Deletes rows; does not wait.
+    /// Deletes rows, and does not wait.
     Delete {
-        /// Which table.
+        /// The table.
         table: TableIndex,
-        /// Which rows, in any order.
+        /// The rows, in any order.
         keys: Vec<u64>,
     },
-    /// Pulls rows as they are kept, and waits for them.
+    /// Pulls row state, and waits for it.
     PullRowState {
-        /// Which table.
+        /// The table.
         table: TableIndex,
-        /// Which rows, in any order.
+        /// The rows, in any order.
         keys: Vec<u64>,
         /// Whether every push of every worker was finished before.
         last: bool,
     },
-    /// Follows the change feed: waits for a page of each shard, or at the end until no shard has
-    /// anything new.
+    /// Follows the change feed: waits for a page of each shard or, at the end of the program, until
+    /// no shard has anything new.
     Follow {
-        /// Which table.
+        /// The table.
         table: TableIndex,
-        /// From where on, the first time.
+        /// Where the feed begins, the first time.
         from: FeedCursor,
         /// Whether every push of every worker was finished before.
         last: bool,
     },
-    /// Asks which rows are active, and waits to hear it.
+    /// Asks which rows are active, and waits for the answer.
     Ask {
-        /// Which table.
+        /// The table.
         table: TableIndex,
-        /// Which rows, in any order.
+        /// The rows, in any order.
         keys: Vec<u64>,
     },
     /// Changes the learning rate from this clock on.
     Tune {
-        /// Which table.
+        /// The table.
         table: TableIndex,
         /// The new rate.
         rate: f64,
     },
-    /// Goes on at another step, if the worker's clock is this one or a later one: somebody who
-    /// comes late does no more than the others.
+    /// Goes on at another step if the worker is at this clock or a later one: a worker that joins
+    /// late ends as many clocks as the others, and no more.
     JumpFrom {
         /// The clock.
         clock: u64,
-        /// Which step of the program, counted from 0.
+        /// The step to go on at, counted from 0.
         to: usize,
     },
-    /// Leases a data set and learns from it until all of it is committed, by whomever.
+    /// Leases a data set and learns from it until all of its leases are committed, by any worker.
     Learn(Lessons),
-    /// Bounds what the worker sends, or lifts the bound.
+    /// Bounds the worker's bandwidth, or lifts the bound.
     Limit(Option<Bandwidth>),
-    /// Ends the clock, once everything asked for has been sent.
+    /// Waits until everything asked for is sent, then ends the clock.
     EndClock,
     /// Waits until everything is answered.
     WaitUntilIdle,
-    /// Waits until everybody is here.
+    /// Waits at a barrier for all other workers.
     Barrier,
 }
 
@@ -151,37 +150,37 @@ impl Action {
         Self::Pull { table, keys: keys.to_vec(), after: Vec::new(), wait: true, last: false }
     }
 
-    /// A pull after which the program goes on at once.
+    /// A pull that the program does not wait for.
     #[must_use]
     pub fn pull_later(table: TableIndex, keys: &[u64]) -> Self {
         Self::Pull { table, keys: keys.to_vec(), after: Vec::new(), wait: false, last: false }
     }
 
-    /// A read of the final state.
+    /// A final read: every push of every worker is finished before.
     #[must_use]
     pub fn pull_last(table: TableIndex, keys: &[u64]) -> Self {
         Self::Pull { table, keys: keys.to_vec(), after: Vec::new(), wait: true, last: true }
     }
 }
 
-/// A data set of minibatches that count: each adds one to each of its keys, and no two of an epoch
-/// have a key in common. So when all is committed every key counts the epochs, if every example has
-/// counted once.
+/// A data set whose minibatches count: each adds 1 to each of its keys, and no two minibatches of
+/// an epoch share a key. So if every example counts once in each epoch, every key ends at the
+/// number of epochs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lessons {
-    /// Where they are counted.
+    /// The table that counts.
     pub table: TableIndex,
-    /// Ranges of the input.
+    /// The number of ranges of the input.
     pub ranges: u64,
-    /// Minibatches in each.
+    /// The number of minibatches in a range.
     pub minibatches: u64,
-    /// Keys of each minibatch, all of them examples.
+    /// The number of keys in a minibatch: each is an example.
     pub keys: u64,
-    /// How often all of it is learnt.
+    /// The number of epochs.
     pub epochs: u32,
-    /// Minibatches that a worker of average speed puts into a clock.
+    /// How many minibatches a worker of average speed pushes in a clock.
     pub per_clock: u32,
-    /// Leases that a worker asks for at once.
+    /// How many leases a worker asks for at once.
     pub at_once: u64,
 }
 
@@ -193,28 +192,28 @@ impl Lessons {
         (first..first + self.keys).collect()
     }
 
-    /// All keys there are.
+    /// All keys of the data set.
     #[must_use]
     pub fn all_keys(&self) -> Vec<u64> {
         (0..self.ranges * self.minibatches * self.keys).collect()
     }
 }
 
-/// Xoshiro256 programs: in each clock some computing, pulls and pushes on random keys, one worker
-/// now and then far behind.
+/// Random programs: each clock computes for a while, pushes to random keys and pulls random keys.
+/// Now and then a worker falls far behind.
 #[derive(Clone, Debug)]
 pub struct Workload {
-    /// Clocks of every worker.
+    /// The number of clocks of every worker.
     pub clocks: u64,
-    /// Pushes and pulls in a clock.
+    /// The number of pushes and pulls in a clock.
     pub tasks: u64,
-    /// The key space; small, so that rows collide.
+    /// The keys. There are few, so that workers push to the same rows.
     pub keys: Vec<u64>,
-    /// How often a pull is waited for at once.
+    /// The probability that the program waits for a pull.
     pub waits: f64,
-    /// How often a push holds a NaN.
+    /// The probability that a push holds a NaN.
     pub nan: f64,
-    /// What the other pushes carry.
+    /// The numbers of all other pushes.
     pub write: Write,
 }
 
@@ -225,7 +224,7 @@ impl Default for Workload {
 }
 
 impl Workload {
-    /// The steps of one clock on one table, its end not among them.
+    /// The steps of one clock on one table, without its end.
     pub fn clock(&self, random: &mut Xoshiro256, table: TableIndex) -> Vec<Action> {
         let straggles = random.chance(0.1);
         let mut steps = vec![Action::Compute(Span(random.below(if straggles { 40_000_000 } else { 3_000_000 })))];
@@ -247,7 +246,7 @@ impl Workload {
         steps
     }
 
-    /// The steps that bring every update of the clocks before into view and read it all.
+    /// The last steps of a program: end clocks until every update is visible, and read all keys.
     #[must_use]
     pub fn ending(&self, spec: &TableSpec, table: TableIndex) -> Vec<Action> {
         let slack = match spec.consistency {
@@ -275,8 +274,8 @@ impl Workload {
         (0..size.workers).map(|_| program(&mut random)).collect()
     }
 
-    /// As [`Workload::programs`], where the last worker comes late, and leaves out what the others
-    /// have done by then.
+    /// As [`Workload::programs`], for a last worker that joins late and skips the clocks that the
+    /// others have done by then.
     #[must_use]
     pub fn programs_with_a_late_one(
         &self,

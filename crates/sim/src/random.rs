@@ -1,4 +1,4 @@
-//! Randomness from a seed alone: xoshiro256** (Blackman and Vigna), its state filled by SplitMix64.
+//! Random numbers from a seed: xoshiro256** (Blackman and Vigna), its state seeded by SplitMix64.
 
 use types::SplitMix64;
 
@@ -16,7 +16,7 @@ impl Xoshiro256 {
         Self { state: std::array::from_fn(|_| seeds.draw()) }
     }
 
-    /// Any number.
+    /// A number from all of `u64`.
     pub fn number(&mut self) -> u64 {
         let result = self.state[1].wrapping_mul(5).rotate_left(7).wrapping_mul(9);
         let t = self.state[1] << 17;
@@ -39,7 +39,7 @@ impl Xoshiro256 {
         ((self.number() >> 11) as f64) < probability * (1u64 << 53) as f64
     }
 
-    /// Some of `items`, each with this probability, in their order, and at least one.
+    /// Some of `items`, in their order: each with this probability, and at least one.
     pub fn some_of<T: Copy>(&mut self, items: &[T], probability: f64) -> Vec<T> {
         let mut chosen: Vec<T> = items.iter().copied().filter(|_| self.chance(probability)).collect();
         if chosen.is_empty() && !items.is_empty() {
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_gives_its_stream_and_no_other() {
+    fn a_seed_always_gives_the_same_numbers() {
         let take = |seed| {
             let mut random = Xoshiro256::new(seed);
             (0..8).map(|_| random.number()).collect::<Vec<_>>()
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn chances_and_bounds_come_out_as_asked() {
+    fn random_numbers_keep_their_chances_and_bounds() {
         let mut random = Xoshiro256::new(3);
         let hits = (0..10_000).filter(|_| random.chance(0.25)).count();
         assert!((2_200..2_800).contains(&hits), "{hits}");

@@ -1,5 +1,5 @@
-//! Machines broken on purpose, by changing what they say or hear: each shows that a checker
-//! notices.
+//! Sabotage: machines that are broken on purpose, by changing the frames that they send or receive.
+//! Each kind shows that a checker notices the broken rule (mutation testing).
 
 use std::collections::BTreeMap;
 use types::{Clock, Combine, NumberType, ShardId, TableId};
@@ -8,10 +8,10 @@ use wire::{
     Writes,
 };
 
-/// What is broken.
+/// How machines are broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sabotage {
-    /// Shards take every reader to be at clock 0.
+    /// Shards answer every reader as if it were at clock 0.
     ReadEarly,
     /// Shards do not wait for the reader's own pushes.
     ForgetOwnPushes,
@@ -19,57 +19,58 @@ pub enum Sabotage {
     ApplyTwice,
     /// Shards acknowledge some parts without applying them.
     AcknowledgeWithoutApplying,
-    /// Shards say that their rows reflect one clock more.
+    /// Shards report a frontier that is one clock too high.
     ClaimHigherFrontier,
-    /// Shards apply every push by itself, whatever the table's rule.
+    /// Shards apply every push by itself, in tables that combine by clock too.
     CombineEach,
-    /// Workers take a push to be acknowledged as soon as it is sent.
+    /// Workers count a push as acknowledged as soon as they send it.
     AcknowledgeUnseen,
-    /// Workers do not look at what a task must follow.
+    /// Workers do not wait for the operations that a task must follow.
     IgnoreAfter,
-    /// Workers take shards to hold the contributions of any clock.
+    /// Workers believe that shards hold the contributions of any number of clocks.
     PromiseRoom,
-    /// Workers ask for reads however many are open.
+    /// Workers ask for reads beyond the bound on open ones.
     AskWithoutRoom,
-    /// Shards do not say who is waited for.
+    /// Shards do not say which workers a parked read waits for.
     SayNothing,
     /// Shards never hear that a clock has ended.
     LoseMarkers,
     /// Shards do not tell worker 1 of failed clocks.
     HideFailedClocks,
-    /// Shards take NaN for zero.
+    /// Shards read NaN as zero.
     AcceptNan,
-    /// Shards show scans a row of zeros beside the last that there is.
+    /// Shards add a row of zeros at the end of scans.
     InventRows,
     /// Shards say that no row is active.
     LeaveOutAll,
-    /// Workers announce a new setting one clock too late.
+    /// Workers announce a new setting for one clock too late.
     TuneLate,
-    /// The coordinator lets a worker pass every barrier as soon as it comes.
+    /// The coordinator lets a worker pass every barrier as soon as it reaches it.
     PassBarriersEarly,
-    /// Heads take every batch to be at the tail as soon as it is sent, and some never get there.
+    /// Heads believe that the tail has a replication batch as soon as they send it, and some
+    /// batches are lost.
     AcknowledgeForTheTail,
-    /// Replicas do not know the last part of each stream that the head has applied.
+    /// Replicas do not know the last part that the head has applied of each stream.
     ForgetAppliedNumbers,
-    /// Servers go on answering when their leases have ended.
+    /// Servers go on answering when their serving leases have ended.
     IgnoreLeases,
-    /// Coordinators tell what they have decided before they have saved it.
+    /// Coordinators send their decisions before they save them.
     TellBeforeSaving,
-    /// Coordinators keep what they knew in the beginning, and nothing more.
+    /// Coordinators save their first memory only.
     KeepNothingNew,
-    /// Shards do not remember which parts of a data lease they hold.
+    /// Shards do not record which parts of data leases they have applied.
     ForgetLeasedParts,
-    /// New replicas are backfilled with the metadata of another shard.
+    /// Tails backfill new replicas with the metadata of another shard.
     BackfillForeignMetadata,
-    /// Shards that hold a part of a data lease already do not say in which clock it counts.
+    /// Shards that have applied a part of a data lease before do not say in which clock it counts.
     HideWhereItCounts,
-    /// Readers of the change feed say that they have one batch more.
+    /// Readers of the change feed say that they have one batch more than they have.
     SkipChanges,
-    /// Workers commit a data lease before what they pushed of it is acknowledged.
+    /// Workers commit a data lease before their pushes for it are acknowledged.
     CommitUnseen,
 }
 
-/// One part in four is broken where only some are.
+/// Whether this part is broken, where sabotage breaks only one part in four.
 fn is_chosen(head: &Head) -> bool {
     head.number % 4 == 2
 }
@@ -86,7 +87,8 @@ fn change(push: &mut Push, f: impl Fn(f64) -> f64) {
 }
 
 impl Sabotage {
-    /// What becomes of a frame as it is sent: whether it is, and what its sender hears at once.
+    /// Changes a frame that is about to be sent. Returns whether it is sent, and a frame that its
+    /// sender receives at once.
     pub(crate) fn meddle(self, frame: &mut Frame, streams: &mut Streams) -> (bool, Option<Frame>) {
         let head = &mut frame.head;
         let mut sent = true;
@@ -133,8 +135,12 @@ impl Sabotage {
             (Self::AcknowledgeForTheTail, Message::ReplicaChunk(replica)) if replica.backfill.is_none() => {
                 sent = replica.changes.to % 3 != 0;
                 if replica.changes.ends {
-                    let (table, shard, through) = (replica.table, replica.shard, replica.changes.to);
-                    let replicated = Replicated { table, shard, through, backfill: None };
+                    let replicated = Replicated {
+                        table: replica.table,
+                        shard: replica.shard,
+                        through: replica.changes.to,
+                        backfill: None,
+                    };
                     let reply = Head { plan: head.plan, ..Head::plain(head.to, head.from) };
                     heard = Some(Frame { head: reply, message: Message::Replicated(replicated) });
                 }
@@ -171,8 +177,8 @@ impl Sabotage {
     }
 }
 
-/// Shard metadata begins with the incarnations and their streams: each stream is changed to have
-/// finished one item less.
+/// Changes encoded shard metadata, so that each stream has finished one item less. The metadata
+/// begins with the incarnations and their streams.
 fn forget_last(metadata: &mut [u8]) {
     let count =
         |at: usize, bytes: &[u8]| bytes.get(at..at + 4).map_or(0, |b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]));
@@ -188,7 +194,7 @@ fn forget_last(metadata: &mut [u8]) {
         let less = u64::from_le_bytes(finished).saturating_sub(1);
         metadata[at..at + 8].copy_from_slice(&less.to_le_bytes());
         at += 8;
-        // Of streams in which something was refused, no more is needed.
+        // Stops at a stream with refusals, whose encoding is longer.
         if count(at, metadata) > 0 {
             return;
         }
@@ -196,7 +202,7 @@ fn forget_last(metadata: &mut [u8]) {
     }
 }
 
-/// What some kinds of sabotage have to know.
+/// What some kinds of sabotage must remember.
 #[derive(Default)]
 pub(crate) struct Streams {
     /// The last number sent on each stream.

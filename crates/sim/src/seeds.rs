@@ -1,5 +1,5 @@
-//! A property over many seeds, with a seed that fails named so that it can be run again; and broken
-//! machines, each with the checker that has to notice.
+//! Property testing over seeds: runs a property over many seeds, and names a seed that fails so
+//! that it can be run again. Also runs sabotaged machines until their checker notices.
 
 use crate::faults::FaultCounts;
 use crate::{Checker, Cluster, Faults, Violation};
@@ -8,27 +8,28 @@ use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use types::Span;
 
-/// Seeds that count for each property, unless the variable `SLACKWATER_SEEDS` says otherwise.
+/// How many seeds must count for each property, unless the variable `SLACKWATER_SEEDS` is set.
 const SEEDS: u64 = 200;
 
 fn variable(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// One line that is seen though the test passes: what is printed is kept from whoever runs it, what
-/// is written is not.
+/// Writes a line that people see even if the test passes: the test harness hides the output of
+/// `println!`, but not of a write to stdout.
 fn say(line: fmt::Arguments<'_>) {
-    // Nobody may be listening, which is no reason to fail.
+    // Stdout may be closed, which is no reason to fail.
     let _ = writeln!(std::io::stdout().lock(), "{line}");
 }
 
-/// Runs a property over seeds until enough of them count: those in which every kind of fault asked
-/// for has fired, and every fault that was planned has happened. Says how often each did.
-/// `SLACKWATER_SEED=17` runs that seed alone.
+/// Runs a property over seeds until enough of them count, and writes how often each fault happened.
 ///
-/// The property builds a cluster, runs it, checks it, and hands it back. Returns how many seeds
-/// there were, those that do not count among them, so that it can be asked what share of them came
-/// to something; none where one was run alone, which shares say nothing of.
+/// A seed counts if every kind of fault with a probability above zero and every planned fault
+/// happened. `SLACKWATER_SEED=17` runs that seed alone.
+///
+/// The property builds a cluster, runs it, checks it, and returns it. Returns how many seeds were
+/// run, including those that do not count, so that tests can require a share of them. Returns 0 if
+/// one seed was run alone: shares mean nothing then.
 pub fn for_seeds(name: &str, property: impl Fn(u64) -> Cluster) -> u64 {
     let run = |seed: u64| {
         catch_unwind(AssertUnwindSafe(|| property(seed))).unwrap_or_else(|panic| {
@@ -49,7 +50,10 @@ pub fn for_seeds(name: &str, property: impl Fn(u64) -> Cluster) -> u64 {
     let mut fired = FaultCounts::default();
     let mut seed = 0;
     while counted < wanted {
-        assert!(seed < 4 * wanted + 16, "{name}: the faults fired in {counted} of {seed} seeds alone; fault more");
+        assert!(
+            seed < 4 * wanted + 16,
+            "{name}: all faults happened in only {counted} of {seed} seeds; make faults more frequent"
+        );
         let cluster = run(seed);
         if counts(&cluster) {
             counted += 1;
@@ -61,23 +65,25 @@ pub fn for_seeds(name: &str, property: impl Fn(u64) -> Cluster) -> u64 {
     seed
 }
 
-/// Whether everything that was to go wrong did.
+/// Whether every fault of the cluster happened.
 fn counts(cluster: &Cluster) -> bool {
     cluster.faults().fired(&cluster.fault_counts()) && cluster.all_happened()
 }
 
-/// Whether any of a few seeds shows what is looked for: a broken machine need not be caught by each
-/// of them.
+/// The first result of `look` over a few seeds. A sabotaged machine need not be caught in every
+/// seed.
 #[must_use]
 pub fn some_seed<T>(mut look: impl FnMut(u64) -> Option<T>) -> Option<T> {
     const FEW: u64 = 50;
     (0..FEW).find_map(&mut look)
 }
 
-/// What this checker has against a machine that `build` breaks where it is asked to, in the first
-/// seed of many in which it has something. It judges what there was until the run ended or was
-/// given up, so that a run that hangs is no catch by itself. In the same seed the sound machine
-/// comes to the end and stands the same checker. Panics where either is not so.
+/// The first violation that the checker finds in runs of a broken machine.
+///
+/// `build` returns a cluster of a seed, broken if its second argument is true. The checker judges
+/// the history until the run ended or was given up: a run that hangs is no violation by itself. In
+/// the seed of the violation, the sound machine must end its run and pass the same checker. Panics
+/// if no seed shows a violation, or if the sound machine does not pass.
 #[track_caller]
 pub fn caught_by(
     checker: impl Fn() -> Checker,
@@ -85,11 +91,11 @@ pub fn caught_by(
     build: impl Fn(u64, bool) -> Cluster,
 ) -> Violation {
     const MANY: u64 = 200;
-    // Sound runs of a few clocks take less.
+    // Longer than sound runs of a few clocks take, in virtual time.
     const LONG: Span = Span::from_secs(10);
     let found = (0..MANY).find_map(|seed| {
         let mut cluster = build(seed, true);
-        // Whether it ends is for another to judge.
+        // Another checker judges whether the run ends.
         let _ = cluster.run_within(LONG);
         cluster.violation(checker())
     });
@@ -108,7 +114,7 @@ impl Cluster {
         self.network.faults
     }
 
-    /// How often each of them happened so far.
+    /// How often each fault happened so far.
     #[must_use]
     pub fn fault_counts(&self) -> FaultCounts {
         self.network.counts

@@ -1,4 +1,4 @@
-//! What shards say of the rows of an ℓ1 problem.
+//! The rule of the active set: a shard leaves out only weights of an ℓ1 problem that cannot move.
 
 use super::{Checker, broken};
 use crate::history::{History, HistoryEvent};
@@ -6,10 +6,11 @@ use crate::program::TableIndex;
 use std::collections::BTreeMap;
 use types::{Clock, UpdaterSpec};
 
-/// A row that is said to be inactive has weight zero and a gradient within the penalty, by what all
-/// workers pushed in the clocks below the frontier that the answer reflects; and whoever asks of
-/// the same frontier hears the same. For proximal tables of width 2 at a constant rate, and
-/// questions about one key at a time.
+/// A row that a shard calls inactive has weight zero and a gradient within the ℓ1 penalty.
+///
+/// The checker computes both from the pushes of all workers in the clocks below the answer's
+/// frontier. All workers that ask at the same frontier must get the same answer. Concerns proximal
+/// tables of width 2 at a constant rate, and questions about one key at a time.
 #[must_use]
 pub fn nothing_that_counts_is_left_out() -> Checker {
     Box::new(|history| {
@@ -18,9 +19,13 @@ pub fn nothing_that_counts_is_left_out() -> Checker {
             let HistoryEvent::Told { table, active, clock } = &entry.event else { continue };
             let UpdaterSpec::Proximal { rate, l1 } = history.specs[table.0].updater else { continue };
             for (key, active) in active {
-                let said = format!("worker {} is told at {clock} that key {key} is active: {active}", entry.worker);
+                let said = format!("worker {} is told at {clock}: key {key} is active: {active}", entry.worker);
                 if *told.entry((*table, *key, *clock)).or_insert(*active) != *active {
-                    return broken(history, "nothing_that_counts_is_left_out", format!("{said}, and another not"));
+                    return broken(
+                        history,
+                        "nothing_that_counts_is_left_out",
+                        format!("{said}; another worker is told otherwise"),
+                    );
                 }
                 let (weight, gradient) = row(history, *table, *key, *clock, rate, l1);
                 if !active && (weight != 0.0 || gradient.abs() > l1) {
@@ -33,7 +38,7 @@ pub fn nothing_that_counts_is_left_out() -> Checker {
     })
 }
 
-/// The weight of a key and the gradient it last met, by proximal steps of all clocks below one.
+/// The weight of a key and its last gradient, after the proximal steps of all clocks below `below`.
 fn row(history: &History, of: TableIndex, wanted: u64, below: Clock, rate: f64, l1: f64) -> (f64, f64) {
     let mut steps: BTreeMap<Clock, (f64, f64)> = BTreeMap::new();
     for entry in &history.entries {
@@ -46,7 +51,8 @@ fn row(history: &History, of: TableIndex, wanted: u64, below: Clock, rate: f64, 
         }
     }
     let step = |(weight, _): (f64, f64), (gradient, curvature): &(f64, f64)| {
-        let (moved, pull) = (weight - rate * gradient / curvature, rate * l1 / curvature);
+        let moved = weight - rate * gradient / curvature;
+        let pull = rate * l1 / curvature;
         (moved - moved.clamp(-pull, pull), *gradient)
     };
     steps.values().fold((0.0, 0.0), step)

@@ -1,4 +1,4 @@
-//! Promises of tables whose contributions meet clock by clock.
+//! Rules of tables that combine pushes by clock.
 
 use super::{Checker, broken, each_row};
 use crate::history::{FinishedRead, History, HistoryEvent};
@@ -11,7 +11,7 @@ fn is_by_clock(history: &History, read: &FinishedRead<'_>) -> bool {
     matches!(history.specs[read.table.0].combine, Combine::Clock(_))
 }
 
-/// Clocks of a table that a refused contribution failed, with the shard it went to.
+/// The clocks of a table that a refused contribution failed, with the shard that refused it.
 pub(super) fn failed_clocks(history: &History, of: TableIndex) -> BTreeSet<(Clock, ShardId)> {
     if !matches!(history.specs[of.0].combine, Combine::Clock(_)) {
         return BTreeSet::new();
@@ -30,9 +30,10 @@ pub(super) fn failed_clocks(history: &History, of: TableIndex) -> BTreeSet<(Cloc
     failed.collect()
 }
 
-/// A row holds all pushes of the clocks below some frontier, and no other: the one reported, or a
-/// later one where the batch spans shards or cached rows. No own push is visible before its clock
-/// has ended.
+/// A row holds all pushes of the clocks below one frontier, and no others.
+///
+/// That is the reported frontier, or a later one where the read has several shards, cached rows or
+/// is a scan. No push of the reader is visible before its clock has ended.
 #[must_use]
 pub fn reads_hold_exactly_the_clocks_below_the_reported_one() -> Checker {
     each_row("reads_hold_exactly_the_clocks_below_the_reported_one", is_by_clock, |seen| {
@@ -58,20 +59,23 @@ pub fn reads_hold_exactly_the_clocks_below_the_reported_one() -> Checker {
     })
 }
 
-/// A scan shows no row that no applied clock has made: each that it shows holds a push. For tables
-/// without initial values.
+/// A scan shows a row only if an applied clock has made it: every row shown holds a push.
+///
+/// Concerns tables without initial values.
 #[must_use]
 pub fn scans_show_no_row_before_its_clock() -> Checker {
     fn concerns(history: &History, read: &FinishedRead<'_>) -> bool {
         is_by_clock(history, read) && read.scan
     }
     each_row("scans_show_no_row_before_its_clock", concerns, |seen| {
-        seen.row.held.iter().all(|held| *held == 0).then(|| "is shown a row that no clock has made".to_owned())
+        seen.row.held.iter().all(|held| *held == 0).then(|| "finds a row that no applied clock has made".to_owned())
     })
 }
 
-/// Every read is told of exactly the failed clocks in its view: those below the frontier it
-/// reflects that a reader at its clock may not have been told of. For reads of one shard.
+/// Every read is told exactly the failed clocks in its view.
+///
+/// In view are the failed clocks below the reported frontier that a reader at its clock may not
+/// have heard of yet. Concerns reads of one shard without cached rows.
 #[must_use]
 pub fn failed_clocks_are_seen_alike() -> Checker {
     Box::new(|history| {
@@ -90,10 +94,10 @@ pub fn failed_clocks_are_seen_alike() -> Checker {
                 .collect();
             let told: Vec<Clock> = read.read.failed.iter().map(|failed| failed.clock).collect();
             if read.read.cached_rows == 0 && told != expected {
-                let (worker, reader) = (read.worker, read.reader);
                 let key = read.read.keys[0];
                 let what = format!(
-                    "worker {worker} at {reader} reads key {key} and is told that {told:?} failed, not {expected:?}"
+                    "worker {} at {} reads key {key} and is told that {told:?} failed, not {expected:?}",
+                    read.worker, read.reader
                 );
                 return broken(history, "failed_clocks_are_seen_alike", what);
             }

@@ -1,5 +1,5 @@
-//! Rows that count: where every push adds one to each number, a row tells how many pushes it holds,
-//! whatever codec they took.
+//! Rules of rows that count: every push adds 1 to each number, so a row tells how many pushes it
+//! holds, with any codec.
 
 use super::{Checker, broken};
 use crate::history::HistoryEvent;
@@ -7,16 +7,18 @@ use crate::program::Lessons;
 use std::collections::BTreeMap;
 use types::Clock;
 
-/// How far from a whole number rounding may take a count.
+/// How far rounding codecs may move a count.
 const ROUNDING: f64 = 0.1;
 
-/// Every accepted push is counted once in each number of its rows by whoever reads last, and a read
-/// holds no fewer than those of the clocks that its bound lets it see, and no more than were made.
+/// The final reads count every accepted push exactly once, in each number of its rows.
+///
+/// Earlier reads count at least the pushes of the clocks that their bound promises, and at most all
+/// accepted pushes.
 #[must_use]
 pub fn pushes_are_counted_once() -> Checker {
     Box::new(|history| {
         let refusals = history.refusals();
-        // By table and key: the clocks of accepted pushes.
+        // The clocks of accepted pushes, by table and key.
         let mut made: BTreeMap<(usize, u64), Vec<Clock>> = BTreeMap::new();
         for entry in &history.entries {
             let HistoryEvent::Pushed { table, clock, ticket, keys, .. } = &entry.event else { continue };
@@ -35,7 +37,7 @@ pub fn pushes_are_counted_once() -> Checker {
                 let within = |value: &f64| (least - ROUNDING..=most + ROUNDING).contains(value);
                 if let Some(value) = values.iter().find(|value| !within(value)) {
                     let what = format!(
-                        "worker {} at {} reads {value} for key {key}, to which {most} pushes were made and {least} are due",
+                        "worker {} at {} reads {value} for key {key}, which has {most} pushes of which {least} are due",
                         read.worker, read.reader
                     );
                     return broken(history, "pushes_are_counted_once", what);
@@ -46,8 +48,8 @@ pub fn pushes_are_counted_once() -> Checker {
     })
 }
 
-/// When all leases are committed, every example has counted once in each epoch, whoever learnt from
-/// it and however often.
+/// Every example counts exactly once in each epoch when all leases are committed, even if several
+/// workers learnt from it.
 #[must_use]
 pub fn every_lease_counted_once(lessons: Lessons) -> Checker {
     Box::new(move |history| {
@@ -63,6 +65,6 @@ pub fn every_lease_counted_once(lessons: Lessons) -> Checker {
                 return broken(history, promise, what);
             }
         }
-        if seen == 0 { broken(history, promise, "nobody has read what was counted".to_owned()) } else { Ok(()) }
+        if seen == 0 { broken(history, promise, "no worker has read the counts at the end".to_owned()) } else { Ok(()) }
     })
 }

@@ -1,4 +1,4 @@
-//! The change feed: a program that applies what it brings ends with the rows that there are.
+//! The rule of the change feed: a program that applies its pages ends with the table's rows.
 
 use super::{Checker, broken};
 use crate::history::{HistoryEvent, Placed};
@@ -6,18 +6,21 @@ use crate::program::TableIndex;
 use std::collections::BTreeMap;
 use types::{Key, UpdaterSpec};
 
-/// What a program has made of the pages of a feed.
+/// The rows that a program knows from the pages of a feed.
 #[derive(Default)]
 struct Seen {
     rows: BTreeMap<u64, Vec<f64>>,
-    /// Of tables that are assigned: the latest value of each key, deleted ones included.
+    /// The latest first number of each key, deleted ones included. Judged in assign tables only.
     latest: BTreeMap<u64, f64>,
+    /// Whether the program has followed the feed to its end.
     ended: bool,
 }
 
-/// A program that has followed a feed from before the first push to the end has exactly the rows
-/// that it then reads: all of them, none that was deleted, each as it was left. A row whose
-/// assigned values grow never goes back, unless the feed starts over.
+/// A program that followed a feed from before the first push to its end knows exactly the rows that
+/// it then reads.
+///
+/// It knows all of them, none that was deleted, and each with its last values. In an assign table
+/// whose values grow, a row never goes back unless the feed starts over.
 #[must_use]
 pub fn feeds_show_rows_as_they_are() -> Checker {
     const PROMISE: &str = "feeds_show_rows_as_they_are";
@@ -58,7 +61,10 @@ pub fn feeds_show_rows_as_they_are() -> Checker {
             for (key, row) in read.read.keys.iter().zip(read.read.values.chunks_exact(width)) {
                 let followed = seen.rows.get(key);
                 if followed.unwrap_or(&zeros) != row || (read.scan && followed.is_none()) {
-                    let what = format!("worker {} followed {followed:?} for key {key}, which is {row:?}", read.worker);
+                    let what = format!(
+                        "worker {} has {followed:?} for key {key} from its feed, and reads {row:?}",
+                        read.worker
+                    );
                     return broken(history, PROMISE, what);
                 }
             }

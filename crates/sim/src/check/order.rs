@@ -1,4 +1,4 @@
-//! Promises about what comes before what.
+//! Rules of order: pushes of one worker, tasks, heads of a shard, barriers, and notices in time.
 
 use super::{Checker, any_read, broken, each_row};
 use crate::history::{HeadSaid, History, HistoryEvent};
@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use types::{Consistency, Span, UpdaterSpec};
 use worker::{Notice, TicketId};
 
-/// A read never holds a worker's later push to a row without its earlier ones.
+/// A read that holds a worker's push to a row holds that worker's earlier pushes to the row.
 #[must_use]
 pub fn fifo_per_worker() -> Checker {
     each_row("fifo_per_worker", any_read, |seen| {
@@ -25,8 +25,9 @@ pub fn fifo_per_worker() -> Checker {
     })
 }
 
-/// In an assign table whose rows have one writer each, who assigns rising numbers, no reader sees a
-/// row go back.
+/// No reader sees a row of an assign table go back.
+///
+/// Concerns tables whose rows have one writer each, which assigns rising numbers.
 #[must_use]
 pub fn assigned_values_never_go_back() -> Checker {
     Box::new(|history| {
@@ -39,8 +40,10 @@ pub fn assigned_values_never_go_back() -> Checker {
             for (key, row) in read.read.keys.iter().zip(read.read.values.chunks_exact(width)) {
                 let before = latest.entry((read.worker, read.table, *key)).or_insert(row[0]);
                 if row[0] < *before {
-                    let (worker, reader) = (read.worker, read.reader);
-                    let what = format!("worker {worker} at {reader} reads {} at key {key} after {before}", row[0]);
+                    let what = format!(
+                        "worker {} at {} reads {} at key {key} after {before}",
+                        read.worker, read.reader, row[0]
+                    );
                     return broken(history, "assigned_values_never_go_back", what);
                 }
                 *before = row[0];
@@ -50,13 +53,15 @@ pub fn assigned_values_never_go_back() -> Checker {
     })
 }
 
-/// Where each task of a table is about a row of its own: no task is sent before the tasks before i
-/// − τ are answered.
+/// A worker sends its task i only after its tasks before i − τ are answered.
+///
+/// Concerns tables with a delay τ, whose tasks have a row each.
 #[must_use]
 pub fn delay_at_most(tau: u64) -> Checker {
     Box::new(move |history| {
-        // Per (worker, table): rows in the order their tasks were asked for, and those answered.
+        // By worker and table: the rows in the order in which their tasks were asked for.
         let mut asked: BTreeMap<(u32, TableIndex), Vec<u64>> = BTreeMap::new();
+        // The rows whose tasks are answered.
         let mut answered: BTreeSet<(u32, TableIndex, u64)> = BTreeSet::new();
         for entry in &history.entries {
             match &entry.event {
@@ -88,7 +93,9 @@ fn has_delay(history: &History, table: TableIndex) -> bool {
     matches!(history.specs[table.0].consistency, Consistency::Delay { .. })
 }
 
-/// Where each task is about a row of its own: no task is sent before those it names are answered.
+/// A worker sends a task only after the tasks that it must follow are answered.
+///
+/// Concerns tasks that have a row each.
 #[must_use]
 pub fn runs_after() -> Checker {
     Box::new(|history| {
@@ -126,8 +133,10 @@ pub fn runs_after() -> Checker {
     })
 }
 
-/// By one plan, one server acknowledges and answers as the head of a shard; and once it has, none
-/// that goes by an older plan does.
+/// At most one server at a time acknowledges and answers as the head of a shard.
+///
+/// Under one plan it is always the same server. Once it has answered, no other server answers under
+/// an older plan.
 #[must_use]
 pub fn one_head_at_a_time() -> Checker {
     Box::new(|history| {
@@ -141,8 +150,14 @@ pub fn one_head_at_a_time() -> Checker {
                     let at = said.at.since(types::Time(0)).as_secs_f64();
                     format!("at {at:.3} s by plan {}", said.plan.0)
                 };
-                let (first, second, number) = (head.server, said.server, said.shard.0);
-                let what = format!("{second} answers for shard {number} {}, and {first} did {}", of(said), of(head));
+                let what = format!(
+                    "{} answers for shard {} {}, and {} did {}",
+                    said.server,
+                    said.shard.0,
+                    of(said),
+                    head.server,
+                    of(head)
+                );
                 return broken(history, "one_head_at_a_time", what);
             }
         }
@@ -150,7 +165,7 @@ pub fn one_head_at_a_time() -> Checker {
     })
 }
 
-/// Nobody passes a barrier before everybody who has not left has reached it.
+/// A worker passes a barrier only after every worker that has not left has reached it.
 #[must_use]
 pub fn barriers_hold() -> Checker {
     Box::new(|history| {
@@ -179,9 +194,11 @@ pub fn barriers_hold() -> Checker {
     })
 }
 
-/// A program that waits longer than `failure_timeout` for a read or a barrier is told so, by the
-/// names of workers that hold it up: at the time of the notice, they have ended no more clocks, or
-/// reached no more barriers, than the waiting one needs.
+/// A program that waits longer than `failure_timeout` for a read or a barrier is told which workers
+/// it waits for.
+///
+/// The workers named must hold it up: at the time of the notice they have not ended the clocks, or
+/// reached the barrier, that the waiting worker needs.
 #[must_use]
 pub fn no_silent_wait(failure_timeout: Span) -> Checker {
     Box::new(move |history| {
@@ -189,9 +206,9 @@ pub fn no_silent_wait(failure_timeout: Span) -> Checker {
         let mut barriers: BTreeMap<u32, u64> = BTreeMap::new();
         let mut waits: BTreeMap<(u32, u64), (types::Time, u64, bool)> = BTreeMap::new();
         let silent = |worker: u32, what: &str| {
-            broken(history, "no_silent_wait", format!("worker {worker} waited for {what} and heard nothing"))
+            broken(history, "no_silent_wait", format!("worker {worker} waited for {what} and was told no worker"))
         };
-        // A barrier waits under the name 0, which no ticket has.
+        // A barrier has the name 0 in `waits`: no ticket has it.
         for entry in &history.entries {
             let worker = entry.worker;
             match &entry.event {
@@ -220,11 +237,11 @@ pub fn no_silent_wait(failure_timeout: Span) -> Checker {
                     let has = if barrier { &barriers } else { &clocks };
                     let wrong = on.iter().find(|named| has.get(&named.0).is_some_and(|has| *has >= needed));
                     if let Some(wrong) = wrong {
-                        let what = format!("worker {worker} is told that it waits for {wrong}, which is far enough");
+                        let what = format!("worker {worker} is told that it waits for {wrong}, which is not behind");
                         return broken(history, "no_silent_wait", what);
                     }
                     if on.is_empty() {
-                        return silent(worker, "nobody in particular");
+                        return silent(worker, "a read or a barrier");
                     }
                     concerned.into_iter().for_each(|(_, (.., told))| *told = true);
                 }
@@ -254,8 +271,7 @@ mod tests {
     use super::*;
     use types::{NodeId, Plan, PlanNumber, ShardId, TableId, Time};
 
-    /// What is found against servers that answer so for shards, one after the other: (shard,
-    /// server, plan).
+    /// The violation found when servers answer for shards in this order: (shard, server, plan).
     fn found(said: &[(u32, u32, u64)]) -> Option<String> {
         let said = said.iter().zip(1..).map(|((shard, server, plan), at)| HeadSaid {
             at: Time(at * 1_000_000_000),
@@ -276,19 +292,19 @@ mod tests {
     }
 
     #[test]
-    fn heads_may_change_from_plan_to_plan_and_differ_from_slice_to_slice() {
+    fn heads_may_change_with_the_plan_and_differ_between_shards() {
         assert_eq!(found(&[(0, 0, 1), (1, 1, 1), (0, 0, 1), (0, 1, 2), (1, 1, 1), (0, 1, 2), (0, 0, 3)]), None);
     }
 
     #[test]
-    fn whoever_goes_by_an_older_plan_may_answer_until_the_next_head_does() {
+    fn a_head_of_an_older_plan_may_answer_until_the_next_head_does() {
         assert_eq!(found(&[(0, 0, 1), (0, 0, 1), (0, 1, 2)]), None);
-        let what = found(&[(0, 0, 1), (0, 1, 2), (0, 0, 1)]).expect("the old one answers beside the new one");
+        let what = found(&[(0, 0, 1), (0, 1, 2), (0, 0, 1)]).expect("the old head answers after the new one");
         assert_eq!(what, "server 0 answers for shard 0 at 3.000 s by plan 1, and server 1 did at 2.000 s by plan 2");
     }
 
     #[test]
-    fn two_heads_by_the_same_plan_are_noticed() {
+    fn two_heads_under_one_plan_are_noticed() {
         let what = found(&[(0, 0, 2), (0, 1, 2)]).expect("a plan has one head for a shard");
         assert_eq!(what, "server 1 answers for shard 0 at 2.000 s by plan 2, and server 0 did at 1.000 s by plan 2");
     }

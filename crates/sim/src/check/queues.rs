@@ -1,12 +1,12 @@
-//! Promises about how much may be under way.
+//! Rules of bounds: how much may be under way at once.
 
 use super::{Checker, broken};
 use crate::history::HistoryEvent;
 use std::collections::{BTreeMap, BTreeSet};
 use types::{Clock, Combine};
 
-/// No worker ends a clock in which it pushed to a table that combines by clock while the slowest is
-/// `most` clocks behind.
+/// A worker that pushed to a by-clock table in a clock ends it only while the slowest worker is
+/// fewer than `most` clocks behind.
 #[must_use]
 pub fn held_clocks_at_most(most: u64) -> Checker {
     Box::new(move |history| {
@@ -38,7 +38,7 @@ pub fn held_clocks_at_most(most: u64) -> Checker {
     })
 }
 
-/// No worker has more than `most` reads open.
+/// No worker has more than `most` reads open at once.
 #[must_use]
 pub fn open_reads_at_most(most: usize) -> Checker {
     Box::new(move |history| {
@@ -51,7 +51,11 @@ pub fn open_reads_at_most(most: usize) -> Checker {
                 _ => {}
             }
             if *count > most {
-                return broken(history, "open_reads_at_most", format!("worker {} has {count} open", entry.worker));
+                return broken(
+                    history,
+                    "open_reads_at_most",
+                    format!("worker {} has {count} reads open", entry.worker),
+                );
             }
         }
         Ok(())

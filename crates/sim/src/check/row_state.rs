@@ -1,5 +1,5 @@
-//! Rows that one worker alone writes, by pushes, by setting and by deleting them: they are what its
-//! program has made of them.
+//! Rules of rows that one worker alone writes, by pushes, sets and deletes: they hold what that
+//! worker's program made of them.
 
 use super::{Checker, broken};
 use crate::history::HistoryEvent;
@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 use types::{Clock, Combine};
 use update::{Slots, UpdateStep, Updater, Updaters};
 
-/// A row that only one worker writes is, when that worker has waited for it, what its pushes and
-/// the rows that it set make of it in the order of its program: nothing is lost, done twice, or
-/// done after what came later. So it is for everybody who reads when all are done. For tables of
-/// f64 with one of the built-in updaters that do not count examples, which combine each push and
-/// whose reads hold own pushes.
+/// A row with one writer holds exactly what its writer's pushes, sets and deletes make of it, in
+/// program order.
+///
+/// The writer's own reads must see that, and all final reads. Concerns f64 tables that apply each
+/// push and whose reads hold own pushes, with a built-in updater that does not count examples.
 #[must_use]
 pub fn rows_are_as_their_writer_left_them() -> Checker {
     Box::new(|history| {
@@ -33,8 +33,8 @@ pub fn rows_are_as_their_writer_left_them() -> Checker {
                         continue;
                     }
                     HistoryEvent::RowsSet { table: of, keys, values, .. } if *of == table => {
-                        let kept = model.row_state_width();
-                        keys.iter().zip(values.chunks_exact(kept)).for_each(|(key, row)| model.set(by, *key, row));
+                        let stored = model.row_state_width();
+                        keys.iter().zip(values.chunks_exact(stored)).for_each(|(key, row)| model.set(by, *key, row));
                         continue;
                     }
                     HistoryEvent::RowsDeleted { table: of, keys, .. } if *of == table => {
@@ -63,9 +63,10 @@ pub fn rows_are_as_their_writer_left_them() -> Checker {
     })
 }
 
-/// In a table that sums by clock, a row that one worker alone writes holds at the end that worker's
-/// pushes of the clocks after its last delete. A scan at the end finds exactly the rows that have
-/// such pushes.
+/// A row with one writer holds at the end exactly the pushes of the clocks after its last delete.
+///
+/// A scan at the end finds exactly the rows that have such pushes. Concerns tables that sum by
+/// clock.
 #[must_use]
 pub fn deletes_follow_the_update_of_their_clock() -> Checker {
     Box::new(|history| {
@@ -101,13 +102,13 @@ pub fn deletes_follow_the_update_of_their_clock() -> Checker {
                 for (key, row) in read.read.keys.iter().zip(read.read.values.chunks_exact(width)) {
                     let expected = rows.get(key).unwrap_or(&zeros);
                     if row != &expected[..] {
-                        let what = format!("key {key} is {row:?} at the end, and its writer left {expected:?}");
+                        let what = format!("key {key} reads {row:?} at the end, and its pushes make {expected:?}");
                         return broken(history, "deletes_follow_the_update_of_their_clock", what);
                     }
                 }
                 let found: Vec<u64> = read.read.keys.iter().copied().filter(|key| !rows.contains_key(key)).collect();
                 if read.scan && (!found.is_empty() || read.read.keys.len() != rows.len()) {
-                    let what = format!("a scan finds {:?}, and {:?} are there", read.read.keys, rows.keys());
+                    let what = format!("a scan finds keys {:?}, and there are {:?}", read.read.keys, rows.keys());
                     return broken(history, "deletes_follow_the_update_of_their_clock", what);
                 }
             }
@@ -116,11 +117,11 @@ pub fn deletes_follow_the_update_of_their_clock() -> Checker {
     })
 }
 
-/// Rows as their writers have made them so far.
+/// The rows as their writers have made them so far.
 struct Model {
     updater: Box<dyn Updater<f64>>,
     width: usize,
-    /// By key: who writes it, and the row as it is kept.
+    /// By key: the worker that writes it, and its row state.
     rows: BTreeMap<u64, (u32, Vec<f64>)>,
 }
 
@@ -132,7 +133,7 @@ impl Model {
     fn row(&mut self, by: u32, key: u64) -> &mut [f64] {
         let zeros = vec![0.0; self.row_state_width()];
         let (writer, row) = self.rows.entry(key).or_insert((by, zeros));
-        assert_eq!(*writer, by, "key {key} has two writers, of whom nothing is promised");
+        assert_eq!(*writer, by, "key {key} has two writers; this checker needs one");
         row
     }
 
@@ -150,14 +151,15 @@ impl Model {
         self.row(by, key).fill(0.0);
     }
 
-    /// The first of these rows that is not what it should be for this reader, in words.
+    /// The first of these rows that differs from what its writer made, in words. Judges a reader's
+    /// own rows, and in final reads all rows.
     fn unlike(&self, reader: u32, last: bool, keys: &[u64], values: &[f64], width: usize) -> Option<String> {
         let zeros = vec![0.0; self.row_state_width()];
         keys.iter().zip(values.chunks_exact(width)).find_map(|(key, row)| {
             let (writer, made) = self.rows.get(key).map_or((reader, &zeros), |(writer, row)| (*writer, row));
             let judged = last || writer == reader;
             (judged && row != &made[..width])
-                .then(|| format!("{row:?} for key {key}, of which worker {writer} made {:?}", &made[..width]))
+                .then(|| format!("{row:?} for key {key}, and worker {writer} made {:?}", &made[..width]))
         })
     }
 }

@@ -1,4 +1,5 @@
-//! A worker and its program: which step it is at, what it waits for, and what it tells the history.
+//! A worker with its program: runs the program step by step, and records in the history what it
+//! does and sees.
 
 use super::follower::Follower;
 use super::learner::Learner;
@@ -12,23 +13,24 @@ use types::{Key, NumberType, Setting, Source, TableId, TableSpec, Time};
 use wire::{Bits, Keys, Payload};
 use worker::{Batch, Op, PullTarget, TicketId, TicketOutcome, Values, Worker, WorkerInput};
 
-/// 4ⁿ is exact in an f64 up to here, and so is the sum of all of them.
+/// The most marking pushes of one worker to one row: up to here every 4ⁿ, and their sum, is exact
+/// in an f64.
 const MOST_MARKS: u32 = 26;
 
-/// How far a worker's goodbye has come.
+/// Where a worker is between joining and leaving.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Presence {
-    /// It has not asked to join.
+    /// It has no place yet.
     Away,
-    /// It was given a place, as this incarnation.
+    /// It was given a place, as this incarnation, and waits to begin.
     Welcomed(Source),
-    /// It works.
+    /// It runs its program.
     Working,
-    /// It has said goodbye.
+    /// It has said goodbye and waits for the answer.
     Leaving,
-    /// The coordinator has heard it.
+    /// The coordinator has acknowledged its goodbye, or the run was over before it joined.
     Gone,
-    /// It is gone without a word.
+    /// It crashed, or was expelled.
     Crashed,
 }
 
@@ -40,20 +42,22 @@ pub(super) enum AwaitedEvent {
     For(TicketId),
     Table(TableIndex),
     Barrier(u64),
-    /// The data set that it learns from.
+    /// The data set, or leases of it.
     Leases,
-    /// Until everything asked for has been sent.
+    /// Until the worker has sent everything that the program asked for.
     Flushed,
 }
 
+/// An operation that is not finished yet.
 pub(super) enum Task {
+    /// A push, set or delete.
     Push,
-    /// The keys asked for; a scan learns them from the answer.
+    /// The keys asked for. A scan has none: it learns them from the answer.
     Pull(Option<Vec<u64>>, TableIndex),
     Ask(Vec<u64>, TableIndex),
-    /// Whether it is the last one, of rows as they are kept.
+    /// A read of row state, and whether it is a final read.
     RowState(TableIndex, bool),
-    /// A page of a feed, and whether it is followed to the end.
+    /// A page of a feed, and whether the program follows the feed to its end.
     Follow(TableIndex, bool),
     Tune,
 }
@@ -90,25 +94,27 @@ impl Actor {
         }
     }
 
-    /// The table as the history knows it.
+    /// The table's index in the history.
     pub fn index_of(&self, id: TableId) -> Option<TableIndex> {
         self.tables.iter().find(|(_, known)| **known == id).map(|(index, _)| *index)
     }
 
-    /// Whether it takes part.
+    /// Whether it has begun to take part, even if it has left since. A crashed worker does not
+    /// count.
     pub fn has_begun(&self) -> bool {
         matches!(self.presence, Presence::Working | Presence::Leaving | Presence::Gone)
     }
 
-    /// Whether nothing more will come of it.
+    /// Whether it has left for good, or crashed.
     pub fn is_over(&self) -> bool {
         matches!(self.presence, Presence::Gone | Presence::Crashed)
     }
 
-    /// Where the program stands, unless it is over.
+    /// What the worker is doing and waits for, in words, unless it is over.
     pub fn stands(&self) -> Option<String> {
         (!self.is_over()).then(|| {
-            let (id, step) = (self.worker.id(), self.program.get(self.next));
+            let id = self.worker.id();
+            let step = self.program.get(self.next);
             format!("{id} at {} is {:?}, waits for {:?} before {step:?}", self.worker.clock(), self.presence, self.wait)
         })
     }
@@ -125,7 +131,7 @@ impl Actor {
         }
     }
 
-    /// The numbers of a push in the order of `keys`, and which marks they are.
+    /// The numbers of a push in the order of `keys`, and for each key which mark it adds.
     fn numbers(&mut self, table: TableIndex, width: usize, ids: &[u64], keys: &Keys, write: &Write) -> Written {
         let own = self.worker.id().0 as usize;
         let mut written = Written { marks: Vec::new(), values: vec![0.0; keys.len() * width] };
@@ -172,7 +178,7 @@ pub(super) fn reals(target: &PullTarget) -> Vec<f64> {
     }
 }
 
-/// Neighbouring rows of a dense table go as a run, all else as a list.
+/// Names neighbouring rows of a dense table as a run, and all other keys as a list.
 fn keys_of(spec: &TableSpec, ids: &[u64]) -> Keys {
     let run =
         matches!(spec.shape, types::TableShape::Dense { .. }) && ids.windows(2).all(|pair| pair[0] + 1 == pair[1]);
@@ -184,7 +190,7 @@ fn keys_of(spec: &TableSpec, ids: &[u64]) -> Keys {
 }
 
 impl Cluster {
-    /// Takes a program as far as it goes now.
+    /// Runs a worker's program until it has to wait.
     pub(super) fn advance(&mut self, worker: usize) {
         if self.actors[worker].presence != Presence::Working {
             return;
@@ -226,7 +232,7 @@ impl Cluster {
         }
     }
 
-    /// What the program waited for is there.
+    /// Ends the program's wait: what it waited for has come.
     fn arrived(&mut self, worker: usize) {
         match std::mem::replace(&mut self.actors[worker].wait, AwaitedEvent::Nothing) {
             AwaitedEvent::Barrier(number) => self.note(worker as u32, HistoryEvent::BarrierPassed { number }),
@@ -281,7 +287,8 @@ impl Cluster {
             }
             Action::Ask { table, keys } => {
                 let keys = self.keys_of(table, &keys);
-                let (id, ids) = (self.actors[worker].tables[&table], keys.ids().collect());
+                let id = self.actors[worker].tables[&table];
+                let ids = keys.ids().collect();
                 if let Some(ticket) = self.submit(worker, id, Op::Active { keys }, Vec::new()) {
                     self.actors[worker].outstanding.insert(ticket, Task::Ask(ids, table));
                     self.actors[worker].wait = AwaitedEvent::For(ticket);
@@ -322,13 +329,15 @@ impl Cluster {
         self.drive_worker(worker, WorkerInput::Submit(self.now, table, op, after)).map(TicketId)
     }
 
+    /// The tickets that an operation must follow, and those that the worker is told to follow:
+    /// sabotage can leave them out.
     fn followed(&self, worker: usize, after: &[usize]) -> (Vec<TicketId>, Vec<TicketId>) {
         let named: Vec<TicketId> = after.iter().map(|task| self.actors[worker].tasks[*task]).collect();
         let obeyed = if self.sabotage == Some(Sabotage::IgnoreAfter) { Vec::new() } else { named.clone() };
         (named, obeyed)
     }
 
-    /// A list as its program would make it: chosen from another where the cluster does so.
+    /// A key list as its program would make it: chosen from another list where that is possible.
     fn keys_of(&self, table: TableIndex, ids: &[u64]) -> Keys {
         let spec = &self.history.specs[table.0];
         if self.chosen_from.is_empty() || !ids.iter().all(|id| self.chosen_from.contains(id)) {
@@ -350,7 +359,8 @@ impl Cluster {
         lease: Option<LeaseId>,
     ) {
         let spec = &self.history.specs[table.0];
-        let (number, width) = (spec.number, spec.width as usize);
+        let number = spec.number;
+        let width = spec.width as usize;
         let keys = self.keys_of(table, ids);
         let actor = &mut self.actors[worker];
         let id = actor.tables[&table];
@@ -363,7 +373,7 @@ impl Cluster {
             lease,
         };
         let (named, obeyed) = self.followed(worker, after);
-        // Noted before it is made, for its frames are noted as they leave.
+        // The push is recorded before it is made, because its frames are recorded as they leave.
         let line = self.history.entries.len();
         let keys = keys.ids().collect();
         let ticket = TicketId(0);
@@ -376,7 +386,7 @@ impl Cluster {
         }
     }
 
-    /// Rows of keys in any order, as wide as they are kept.
+    /// Sets rows of keys, in any order, with their updater's state.
     fn set_rows(&mut self, worker: usize, table: TableIndex, ids: &[u64], rows: &[f64]) {
         let number = self.history.specs[table.0].number;
         let keys = self.keys_of(table, ids);
@@ -445,7 +455,7 @@ impl Cluster {
         self.note(worker as u32, HistoryEvent::PullIssued { table, clock, ticket, keys, after, last });
     }
 
-    /// Takes what has come for the program and tells the history.
+    /// Takes notices and answers that have come for the program, and records them in the history.
     fn collect(&mut self, worker: usize) {
         let actor = &mut self.actors[worker];
         let mut events: Vec<HistoryEvent> =

@@ -1,6 +1,8 @@
-//! Checkpoints in a simulated run: begun at a time, and tried again until one is whole or the run
-//! is over. What servers copy counts as written at once; what they say of it travels like
-//! everything else. And runs that go on from one.
+//! Checkpoints in a simulated run, and runs that resume from one.
+//!
+//! A checkpoint is begun at a given time, and tried again until one is whole or the run is over.
+//! Copies of shards count as written at once. The messages about them travel through the network
+//! like all others.
 
 use super::{Cluster, Happening, RunSize, control};
 use crate::check::Violation;
@@ -13,10 +15,10 @@ use types::{Clock, NodeId, Span, TableId, TableSpec};
 use wire::{Control, Frame};
 use worker::SavedResiduals;
 
-/// How often it is looked at.
+/// The interval at which the checkpoint under way is looked at.
 const LOOK: Span = Span::from_millis(5);
 
-/// A checkpoint that is whole: everything that a run can go on from.
+/// A whole checkpoint, from which a run can resume.
 #[derive(Clone, Debug)]
 pub struct SavedCheckpoint {
     gathered: WrittenCheckpoint,
@@ -44,27 +46,31 @@ impl SavedCheckpoint {
     }
 }
 
-/// Checkpoints of a run.
+/// The checkpoints of a run.
 #[derive(Default)]
 pub(super) struct Checkpoints {
+    /// All copies of shards. A copy's entry is its index.
     images: Vec<ShardImage>,
+    /// All residuals of workers. The entry of residuals is their index.
     residuals: Vec<SavedResiduals>,
-    /// How long after one is whole another is wanted.
+    /// How long after a whole checkpoint another is wanted.
     every: Option<Span>,
     /// Whether one is made when every worker has left, and no other.
     last: bool,
-    /// What this run goes on from.
+    /// The checkpoint that this run resumed from.
     from: Option<SavedCheckpoint>,
-    /// What each server has said of its copies, which it says again when it is asked again.
+    /// What each server has said of its copies. It repeats that when it is asked again.
     said: BTreeMap<NodeId, Vec<Control>>,
+    /// What each worker has said of its residuals.
     said_residuals: BTreeMap<NodeId, Frame>,
     whole: Vec<SavedCheckpoint>,
+    /// How many were given up.
     missed: u64,
 }
 
 impl Cluster {
-    /// An elastic cluster of another size that goes on from a checkpoint. Its programs are cut by
-    /// the same seed.
+    /// An elastic cluster of another size that resumes from a checkpoint. Use the seed of the run
+    /// that wrote it: the order of its leases comes from the seed.
     #[must_use]
     pub fn resumed(
         seed: u64,
@@ -80,19 +86,19 @@ impl Cluster {
         cluster
     }
 
-    /// A checkpoint is wanted after so long.
+    /// Makes a checkpoint after this time.
     pub fn checkpoint(&mut self, after: Span) {
         self.later(after, Happening::Checkpoint);
     }
 
-    /// A checkpoint is wanted after so long, and another one each time that so much time has passed
-    /// since.
+    /// Makes a checkpoint after this time, and another each time `every` has passed since the last
+    /// whole one.
     pub fn checkpoint_every(&mut self, after: Span, every: Span) {
         self.checkpoints.every = Some(every);
         self.checkpoint(after);
     }
 
-    /// A checkpoint is wanted when every worker has left.
+    /// Makes a checkpoint when every worker has left.
     pub fn last_checkpoint(&mut self) {
         self.checkpoints.last = true;
         self.coordinator.last_checkpoint(true);
@@ -104,7 +110,7 @@ impl Cluster {
             return self.later(LOOK, Happening::Checkpoint);
         }
         if self.checkpoints.last {
-            // Whoever leads since may not have been told.
+            // A coordinator that leads since the last look may not have been told.
             self.coordinator.last_checkpoint(true);
             let in_time = self.coordinator.awaits_last_checkpoint() || self.coordinator.is_ending();
             if !in_time {
@@ -113,7 +119,7 @@ impl Cluster {
         }
         match self.coordinator.take_checkpoint_end() {
             Some(CheckpointOutcome::Whole(gathered)) => {
-                // Two servers may have copied one shard: the coordinator says whose copy it is.
+                // Two servers may have copied one shard: the coordinator decides whose copy counts.
                 let entries = gathered.tables.iter().flat_map(|(_, entries)| entries);
                 let indices = entries.map(|entry| entry.parse::<usize>().expect("as it was written"));
                 let images = indices.map(|index| self.checkpoints.images[index].clone()).collect();
@@ -137,7 +143,7 @@ impl Cluster {
         }
     }
 
-    /// A server is to hold a table as a checkpoint has it.
+    /// Makes a server restore its shards of a table from the checkpoint.
     pub(super) fn restore(&mut self, server: usize, table: TableId, spec: TableSpec, clock: Clock) {
         let (Some(machine), Some(from)) = (&self.servers[server], &self.checkpoints.from) else { return };
         if machine.has_table(table) {
@@ -158,26 +164,27 @@ impl Cluster {
         &self.checkpoints.whole
     }
 
-    /// What a server has copied is written.
+    /// Writes the copies that a server has made, and tells the coordinator.
     pub(super) fn write_images(&mut self, server: usize) {
         let Some(machine) = &mut self.servers[server] else { return };
         let node = NodeId::Server(server as u32);
         for image in machine.take_images() {
-            let (number, table, shard) = (image.checkpoint, image.table, image.shard);
             let entry = self.checkpoints.images.len().to_string();
-            let written = Control::Written { number, table, shard, entry };
+            let written = Control::Written { number: image.checkpoint, table: image.table, shard: image.shard, entry };
             self.checkpoints.said.entry(node).or_default().push(written.clone());
             self.checkpoints.images.push(image);
             self.dispatch(vec![control(node, written)]);
         }
     }
 
-    /// What a worker has still to send is written.
+    /// Writes the residuals that a worker has saved, and tells the coordinator.
     pub(super) fn write_residuals(&mut self, worker: usize) {
         let machine = &mut self.actors[worker].worker;
         let Some(residuals) = machine.take_residuals() else { return };
-        let (number, entry) = (residuals.checkpoint, Some(self.checkpoints.residuals.len().to_string()));
-        let (node, source) = (machine.id().into(), machine.plan().source(machine.id()).unwrap_or_default());
+        let number = residuals.checkpoint;
+        let entry = Some(self.checkpoints.residuals.len().to_string());
+        let node = machine.id().into();
+        let source = machine.plan().source(machine.id()).unwrap_or_default();
         let mut written = control(node, Control::ResidualsWritten { number, entry });
         written.head.source = source;
         self.checkpoints.residuals.push(residuals);
@@ -185,7 +192,7 @@ impl Cluster {
         self.dispatch(vec![written]);
     }
 
-    /// A node that is asked for a checkpoint again says again what it has said.
+    /// Repeats what a node has said of its files, when it is asked for a checkpoint again.
     pub(super) fn say_written_again(&mut self, node: NodeId) {
         let written = self.checkpoints.said_residuals.get(&node).cloned();
         written.into_iter().for_each(|written| self.dispatch(vec![written]));
@@ -194,14 +201,17 @@ impl Cluster {
         }
     }
 
-    /// How many checkpoints were whole, and how many were given up because a clock had passed.
+    /// How many checkpoints were whole, and how many were given up.
     #[must_use]
     pub fn checkpoint_counts(&self) -> (usize, u64) {
         (self.checkpoints.whole.len(), self.checkpoints.missed)
     }
 
-    /// Every checkpoint that was whole holds, of a table that combines by clock and marks its
-    /// pushes, exactly the pushes of clocks before its own. Every worker lives to the end.
+    /// Checks that every whole checkpoint holds exactly the pushes of the clocks before its own.
+    /// Panics, naming the seed, if one does not.
+    ///
+    /// Concerns a run with one table, which combines by clock and whose pushes mark. Every worker
+    /// must live to the end.
     pub fn check_checkpoints(&self) {
         let mut pushed: BTreeMap<(u64, u32), Vec<(Clock, u32)>> = BTreeMap::new();
         for entry in &self.history.entries {

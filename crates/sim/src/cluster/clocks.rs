@@ -1,7 +1,8 @@
-//! Every node on a clock of its own: clocks run faster or slower than time does, may be set back,
-//! and begin anywhere; only a server's begins with it, as does that of the first coordinator, for
-//! they go by how long they have been there. What machines are told of the time is what their
-//! node's clock shows.
+//! Clock skew: every node has a clock of its own, which runs faster or slower than virtual time and
+//! may be set back. A machine is told the time that its node's clock shows.
+//!
+//! Clocks begin anywhere within an hour, with two exceptions: those of servers and of the first
+//! coordinator begin at 0, because these machines go by how long they have run.
 
 use super::actor::Presence;
 use super::{Cluster, Happening};
@@ -11,22 +12,25 @@ use std::collections::BTreeMap;
 use types::{NodeId, Span, Time};
 use worker::WorkerInput;
 
-/// Clocks begin within this of each other.
+/// Clocks begin within this many nanoseconds of each other.
 const STARTS: u64 = 3_600_000_000_000;
 
 /// One node's clock.
 #[derive(Clone, Copy)]
 struct Clock {
-    /// When it began, and what it showed then.
+    /// When it began.
     born: Time,
+    /// What it showed then, in nanoseconds.
     start: u64,
+    /// How fast it runs, in multiples of virtual time.
     rate: f64,
-    /// By how much it was set back.
+    /// By how much it was set back, in nanoseconds.
     back: u64,
 }
 
-/// The clocks of all nodes. Without skew they all show the time.
+/// The clocks of all nodes. Without skew they all show virtual time.
 pub(super) struct Clocks {
+    /// How much faster or slower than virtual time clocks may run, as a share of it.
     skew: Option<f64>,
     random: Xoshiro256,
     of: BTreeMap<NodeId, Clock>,
@@ -57,14 +61,14 @@ impl Clocks {
 }
 
 impl Cluster {
-    /// Every node has a clock of its own from now on: most begin anywhere within an hour, and each
-    /// runs faster or slower than time by up to this share of it.
+    /// Fault: gives every node a clock of its own, which runs faster or slower than virtual time by
+    /// up to this share of it. Most clocks begin anywhere within an hour.
     pub fn skew_clocks(&mut self, share: f64) {
         self.begin_clocks(share);
         self.network.counts.skewed += 1;
     }
 
-    /// The clocks of those who are there begin.
+    /// Begins the clocks of the coordinator and of all servers.
     fn begin_clocks(&mut self, skew: f64) {
         self.clocks.skew = Some(skew);
         let servers = (0..self.servers.len() as u32).map(NodeId::Server);
@@ -73,14 +77,14 @@ impl Cluster {
         }
     }
 
-    /// A node's clock runs at so many times the speed of time. To be said when clocks are skewed,
-    /// before the run.
+    /// Fault: makes a node's clock run at `rate` times the speed of virtual time. Call it before
+    /// the run, after [`skew_clocks`](Self::skew_clocks).
     pub fn set_clock_rate(&mut self, node: NodeId, rate: f64) {
         self.clocks.show(node, self.now);
         self.clocks.of.get_mut(&node).into_iter().for_each(|clock| clock.rate = rate);
     }
 
-    /// Sets a node's clock back at that time, by so much.
+    /// Fault: sets a node's clock back by `by` when this time has passed.
     pub fn set_clock_back(&mut self, node: NodeId, after: Span, by: Span) {
         if self.clocks.skew.is_none() {
             self.begin_clocks(0.0);
@@ -96,7 +100,7 @@ impl Cluster {
         self.network.counts.set_back += u64::from(is_back && self.is_there(node));
     }
 
-    /// Whether somebody goes by that clock.
+    /// Whether a node in the run goes by that clock.
     fn is_there(&self, node: NodeId) -> bool {
         match node {
             NodeId::Coordinator => !self.leadership.away,
@@ -105,12 +109,12 @@ impl Cluster {
         }
     }
 
-    /// Another coordinator has another clock.
+    /// Forgets the coordinator's clock: its successor has another one.
     pub(super) fn forget_coordinators_clock(&mut self) {
         self.clocks.of.remove(&NodeId::Coordinator);
     }
 
-    /// What a server is told, at the time that its clock shows.
+    /// A server's input, with the time that the server's clock shows.
     pub(super) fn by_servers_clock(&mut self, server: usize, input: ServerInput) -> ServerInput {
         let at = self.clocks.show(NodeId::Server(server as u32), self.now);
         match input {
@@ -122,7 +126,7 @@ impl Cluster {
         }
     }
 
-    /// What a worker is told, or its program asks for, at the time that its clock shows.
+    /// A worker's input, with the time that the worker's clock shows.
     pub(super) fn by_workers_clock(&mut self, worker: usize, mut input: WorkerInput) -> WorkerInput {
         let at = self.clocks.show(NodeId::Worker(worker as u32), self.now);
         if let Some(time) = input.time_mut() {

@@ -1,5 +1,5 @@
-//! The coordinator, which may be lost: what it keeps before it tells is all that its successor goes
-//! on from.
+//! The loss of the coordinator. It saves its memory before it sends any decision, and its successor
+//! starts from the saved memory alone.
 
 use super::moments::SOON;
 use super::{Cluster, Happening};
@@ -9,64 +9,75 @@ use std::collections::VecDeque;
 use types::{NodeId, Source, Span, Time};
 use wire::{Frame, Outbox};
 
-/// How many decisions one that keeps them late has told and not kept.
+/// Under [`Sabotage::TellBeforeSaving`]: how many decisions the coordinator has sent and not saved.
 const LATE: usize = 6;
 
-/// How far a coordinator comes with what it decides last.
+/// How far a coordinator that crashes comes with its last decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Last {
-    /// It is gone before it has kept it.
+    /// It crashes before it saves the decision.
     Forgotten,
-    /// It is gone before it has told anybody.
+    /// It crashes after it saves the decision and before it sends any message.
     Kept,
-    /// It is gone when it has told some.
+    /// It crashes after it has sent half of the messages.
     Told,
 }
 
-/// Who leads, and what of it outlives it.
+/// Whether a coordinator leads, and its saved memory.
 pub(super) struct Leadership {
     size: RunSize,
     membership: Membership,
     failure_timeout: Span,
-    /// The memory that was kept last.
-    kept: Vec<u8>,
-    /// Memories that are kept too late, by one that is broken.
+    /// The memory that was saved last.
+    saved: Vec<u8>,
+    /// Memories that a sabotaged coordinator saves too late.
     late: VecDeque<Vec<u8>>,
     term: u64,
+    /// Whether no coordinator leads.
     pub away: bool,
-    /// How it goes, when it next decides something, and for how long nobody leads then.
+    /// How the coordinator crashes at its next decision, and for how long no coordinator leads
+    /// then.
     doom: Option<(Last, Span)>,
-    /// Whether it will ever be lost: otherwise nothing need be kept.
+    /// Whether a coordinator may crash in this run. Otherwise no memory is saved.
     mortal: bool,
 }
 
 impl Leadership {
     pub fn new(size: RunSize, membership: Membership, failure_timeout: Span) -> Self {
-        let (kept, late, term, away, doom, mortal) = (Vec::new(), VecDeque::new(), 0, false, None, false);
-        Self { size, membership, failure_timeout, kept, late, term, away, doom, mortal }
+        Self {
+            size,
+            membership,
+            failure_timeout,
+            saved: Vec::new(),
+            late: VecDeque::new(),
+            term: 0,
+            away: false,
+            doom: None,
+            mortal: false,
+        }
     }
 
-    /// Whether nodes come and go.
+    /// Whether the run is elastic.
     pub fn is_elastic(&self) -> bool {
         self.membership != Membership::Static
     }
 }
 
 impl Cluster {
-    /// The coordinator is gone at that time, or when it next decides something; its successor leads
-    /// so long after that. Where nobody leads then, or the one who does is as good as gone, that
-    /// successor is lost soon after it leads.
+    /// Fault: crashes the coordinator when this time has passed, or at its next decision after
+    /// that. Its successor leads `back_after` later. If no coordinator leads at that time, or the
+    /// one that leads is about to crash, its successor crashes instead.
     pub fn crash_coordinator(&mut self, after: Span, back_after: Span) {
         self.may_be_unled();
         self.planned.unled += 1;
         self.later(after, Happening::CrashCoordinator(back_after));
     }
 
-    /// From now on what the coordinator decides is kept.
+    /// Saves the coordinator's memory from now on, because it may crash.
     pub(super) fn may_be_unled(&mut self) {
         if !self.leadership.mortal {
             self.leadership.mortal = true;
-            self.leadership.kept = self.coordinator.memory();
+            self.leadership.saved = self.coordinator.memory();
         }
     }
 
@@ -88,24 +99,25 @@ impl Cluster {
         self.later(back_after, Happening::Succeed);
     }
 
-    /// Another coordinator leads, and knows what was kept.
+    /// Lets a successor lead, from the saved memory.
     pub(super) fn succeed(&mut self) {
         self.forget_coordinators_clock();
         let now = self.clocks.show(NodeId::Coordinator, self.now);
-        let Leadership { size, membership, failure_timeout, kept, .. } = &self.leadership;
-        let recalled = Coordinator::recall(now, kept, *size, *membership, *failure_timeout);
+        let Leadership { size, membership, failure_timeout, saved, .. } = &self.leadership;
+        let recalled = Coordinator::recall(now, saved, *size, *membership, *failure_timeout);
         self.coordinator = recalled.expect("a coordinator's own memory");
         self.leadership.late.clear();
         self.leadership.term += 1;
         self.leadership.away = false;
     }
 
-    /// Whether there is a coordinator and it knows that everybody has left.
+    /// Whether a coordinator leads that knows that every node has left.
     pub(super) fn is_finished(&self) -> bool {
         !self.leadership.away && self.coordinator.is_finished()
     }
 
-    /// Has the coordinator take something, keep what came of it, and tell.
+    /// Gives the coordinator an input, saves its memory if that changed, and sends its frames. Here
+    /// the coordinator crashes, if it is about to.
     pub(super) fn drive_coordinator(&mut self, take: impl FnOnce(&mut Coordinator, Time, &mut Outbox)) {
         if self.leadership.away {
             return;
@@ -114,7 +126,7 @@ impl Cluster {
         let now = self.clocks.show(NodeId::Coordinator, self.now);
         take(&mut self.coordinator, now, &mut out);
         let plan = self.coordinator.plan();
-        // When every worker has left, so may servers.
+        // After every worker has left, servers may leave too.
         if plan.live_workers().count() > 0 {
             let replicas = plan.chains.iter().map(|chain| chain.replicas.len()).min();
             self.fewest_replicas = self.fewest_replicas.min(replicas.unwrap_or(usize::MAX));
@@ -126,9 +138,9 @@ impl Cluster {
         }
         let memory = self.coordinator.memory();
         let touched = self.coordinator.take_touched() || self.sabotage.is_some();
-        let is_kept = memory == *self.leadership.late.back().unwrap_or(&self.leadership.kept);
-        assert!(touched || is_kept, "a memory that is another, and says nothing of that, would not be kept");
-        if is_kept {
+        let is_saved = memory == *self.leadership.late.back().unwrap_or(&self.leadership.saved);
+        assert!(touched || is_saved, "the memory changed and `take_touched` said no: a shell would not save it");
+        if is_saved {
             return self.dispatch(frames);
         }
         let doom = self.leadership.doom.take();
@@ -137,12 +149,12 @@ impl Cluster {
             Some(Sabotage::TellBeforeSaving) => {
                 self.leadership.late.push_back(memory);
                 if self.leadership.late.len() > LATE {
-                    self.leadership.kept = self.leadership.late.pop_front().unwrap_or_default();
+                    self.leadership.saved = self.leadership.late.pop_front().unwrap_or_default();
                 }
             }
             Some(Sabotage::KeepNothingNew) => {}
             _ if last == Some(Last::Forgotten) => {}
-            _ => self.leadership.kept = memory,
+            _ => self.leadership.saved = memory,
         }
         match last {
             None => {}

@@ -8,16 +8,18 @@ use types::Position;
 use wire::{FeedCursor, FeedReader, FeedStep};
 use worker::{Op, ReadRows};
 
-/// How far a program has followed a table.
+/// How far a program has followed a table's change feed.
 pub struct Follower {
     shards: Vec<FeedReader>,
-    /// Shards that are still to be asked in this round.
+    /// The shards that are still to be asked in this round.
     left: Vec<usize>,
+    /// Whether a round is under way.
     is_asking: bool,
 }
 
 impl Follower {
-    /// Takes note of a page of the shard that was asked. Returns what the program sees.
+    /// Takes a page of the shard that was asked. Returns what the program sees. None if the shard
+    /// must be asked again.
     pub fn take(&mut self, table: TableIndex, last: bool, rows: ReadRows, placed: Placed) -> Option<HistoryEvent> {
         let shard = &mut self.shards[*self.left.last()?];
         let range = shard.range();
@@ -40,8 +42,8 @@ impl Follower {
 }
 
 impl Cluster {
-    /// Asks every shard for a page; at the end, for pages until it has nothing new. The step is
-    /// taken again after each page.
+    /// Asks every shard for a page or, if this is the `last` time, for pages until the shard has
+    /// nothing new. The program repeats its step after each page.
     pub(super) fn follow(&mut self, worker: usize, table: TableIndex, from: FeedCursor, last: bool) {
         let shape = self.history.specs[table.0].shape;
         let Actor { worker: machine, followers, tables, .. } = &mut self.actors[worker];
@@ -61,7 +63,8 @@ impl Cluster {
             }
             return;
         };
-        let ((cursor, first), id) = (follower.shards[*asked].question(), tables[&table]);
+        let (cursor, first) = follower.shards[*asked].question();
+        let id = tables[&table];
         self.actors[worker].next -= 1;
         if let Some(ticket) = self.submit(worker, id, Op::Follow { cursor, first }, Vec::new()) {
             self.actors[worker].outstanding.insert(ticket, Task::Follow(table, last));

@@ -1,5 +1,5 @@
-//! A worker that learns from leases: it asks for some, pushes their minibatches clock by clock, and
-//! commits them.
+//! A program that learns from data leases: it asks for leases, pushes their minibatches clock by
+//! clock, and commits them.
 
 use super::actor::AwaitedEvent;
 use super::{Cluster, Happening};
@@ -12,39 +12,49 @@ use types::{NodeId, Span, Time};
 use wire::{Control, Frame, Head, LeaseTerms, Message};
 use worker::{Worker, WorkerInput};
 
+/// The name of the data set.
 const NAME: &str = "lessons";
 
-/// How far a worker has come.
+/// How far a worker has learnt.
 #[derive(Debug, Default)]
 pub struct Learner {
+    /// The number of the data set, once it is open.
     set: Option<u32>,
+    /// The leases that it has yet to learn from.
     leases: VecDeque<u64>,
-    /// The lease that it learns from, and which minibatch comes next.
+    /// The lease that it learns from, and the number of its next minibatch.
     lesson: Option<(u64, u64)>,
+    /// How many minibatches it should learn from in a clock.
     share: u32,
-    /// Minibatches of this clock so far.
+    /// How many minibatches it has pushed in this clock.
     in_clock: u32,
-    /// What it did since its last commit, and since when.
+    /// How many examples it has learnt from since its last commit.
     examples: u64,
+    /// When it last committed, or was granted leases.
     since: Time,
 }
 
 impl Learner {
-    /// Whether what it waits for is there.
+    /// Whether the data set is open or, once it is, leases are granted.
     pub fn may_go_on(&self, worker: &Worker) -> bool {
         self.set.map_or_else(|| worker.leases(NAME).is_some(), |set| worker.has_leases(set))
     }
 }
 
 impl Cluster {
-    /// Takes one more step of learning, and comes back to it until all is committed.
+    /// Takes one more step of learning. The program repeats its step until the data set is over.
     pub(super) fn learn(&mut self, worker: usize, lessons: Lessons) {
         let Some(mut learner) = self.actors[worker].learner.take() else {
             self.actors[worker].learner = Some(Learner::default());
             let Lessons { ranges, epochs, per_clock, minibatches, keys, .. } = lessons;
-            let (shuffle, fingerprint) = (Some(self.history.seed), u128::from(minibatches << 32 | keys));
-            let input = format!("{ranges} ranges of {minibatches} minibatches");
-            let terms = LeaseTerms { ranges, epochs, shuffle, per_clock, fingerprint, input };
+            let terms = LeaseTerms {
+                ranges,
+                epochs,
+                shuffle: Some(self.history.seed),
+                per_clock,
+                fingerprint: u128::from(minibatches << 32 | keys),
+                input: format!("{ranges} ranges of {minibatches} minibatches"),
+            };
             self.drive_worker(worker, WorkerInput::OpenLeases(NAME.to_owned(), terms));
             return self.wait_to_learn(worker, AwaitedEvent::Leases);
         };
@@ -59,6 +69,7 @@ impl Cluster {
         self.actors[worker].next -= 1;
     }
 
+    /// The next step of a learner. Returns whether the data set is over.
     fn learn_on(&mut self, worker: usize, lessons: Lessons, learner: &mut Learner) -> bool {
         let Some(set) = learner.set else {
             learner.set = self.actors[worker].worker.leases(NAME).and_then(|set| set.clone().ok());
@@ -86,7 +97,9 @@ impl Cluster {
             if grant.is_over() {
                 return true;
             }
-            (learner.leases, learner.share, learner.since) = (grant.leases.into(), grant.share, self.now);
+            learner.leases = grant.leases.into();
+            learner.share = grant.share;
+            learner.since = self.now;
             self.wait_to_learn(worker, AwaitedEvent::Nothing);
             return false;
         };
@@ -96,7 +109,7 @@ impl Cluster {
         }
         let keys = lessons.minibatch(lease % lessons.ranges, minibatch);
         if learner.in_clock == 0 {
-            // As fresh as the table asks: this waits for whoever is behind.
+            // This read waits for slower workers, as the table's slack demands.
             self.pull(worker, lessons.table, &keys, &[], true, false);
         }
         let wait = self.actors[worker].wait;
@@ -108,7 +121,8 @@ impl Cluster {
             let busy = Span(self.now.since(learner.since).0.max(1));
             let work = WorkReport { examples: std::mem::take(&mut learner.examples), busy };
             self.drive_worker(worker, WorkerInput::CommitLease(self.now, id, work));
-            (learner.lesson, learner.since) = (None, self.now);
+            learner.lesson = None;
+            learner.since = self.now;
         }
         let span = Span(self.random.below(3_000_000));
         let wait = if wait == AwaitedEvent::Nothing { AwaitedEvent::Until(self.now + span) } else { wait };
@@ -117,14 +131,14 @@ impl Cluster {
         false
     }
 
-    /// Says that a lease is done which is hardly begun.
+    /// Sabotage: commits a lease that the worker has only begun.
     fn commit_unseen(&mut self, worker: usize, lease: LeaseId) {
         let machine = &self.actors[worker].worker;
-        let (rank, clock) = (machine.id(), machine.clock());
+        let rank = machine.id();
+        let clock = machine.clock();
         let source = machine.plan().source(rank).unwrap_or_default();
         let head = Head { source, clock, ..Head::plain(NodeId::from(rank), NodeId::Coordinator) };
-        let (set, lease, examples, busy) = (lease.set, lease.number, 1, Span(1));
-        let message = Message::Control(Control::CommitLease { set, lease, clock, examples, busy });
-        self.dispatch(vec![Frame { head, message }]);
+        let commit = Control::CommitLease { set: lease.set, lease: lease.number, clock, examples: 1, busy: Span(1) };
+        self.dispatch(vec![Frame { head, message: Message::Control(commit) }]);
     }
 }

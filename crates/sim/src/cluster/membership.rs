@@ -1,4 +1,4 @@
-//! Workers that crash, and workers that come later.
+//! Nodes that crash, join, leave or are cut off while the run lasts.
 
 use super::actor::{Actor, Presence};
 use super::moments::SOON;
@@ -12,49 +12,51 @@ use update::Updaters;
 use wire::{Control, Frame, Head, Message, NodeRole, Pool};
 use worker::Worker;
 
-/// Set in the name of a worker that has not been given one.
+/// This bit is set in the name of a node that has no place yet.
 pub(super) const PROVISIONAL: u32 = 1 << 28;
 
 impl Cluster {
-    /// A worker is gone without a word at that time, unless its program is over by then.
+    /// Fault: crashes a worker when this time has passed, unless its program is over by then.
     pub fn crash_worker(&mut self, worker: u32, after: Span) {
         self.planned.crashed += 1;
         self.later(after, Happening::Crash(worker as usize));
     }
 
-    /// Another worker joins the run at that time, with this program. Returns its rank. To be said
-    /// before tables are named: its rows have a column for it, too.
+    /// Adds a worker that joins the run when this time has passed, with this program. Returns its
+    /// rank. Rows of tables whose pushes mark need a column for it too.
     pub fn join_worker(&mut self, after: Span, program: Vec<Action>) -> u32 {
         let rank = self.actors.len() as u32;
         self.planned.joined += 1;
         self.history.plan.workers.push(Some(Source(0)));
         let mut actor = Actor::new(Worker::new(WorkerId(rank), Source(0), Plan::default(), self.settings));
-        (actor.program, actor.presence) = (program, Presence::Away);
+        actor.program = program;
+        actor.presence = Presence::Away;
         self.actors.push(actor);
         self.worker_inputs.push(Vec::new());
         self.later(after, Happening::Join(rank as usize));
         rank
     }
 
-    /// A server is gone without a word at that time.
+    /// Fault: crashes a server when this time has passed.
     pub fn crash_server(&mut self, server: u32, after: Span) {
         self.planned.crashed += 1;
         self.later(after, Happening::CrashServer(server as usize));
     }
 
-    /// A server is told to leave at that time: it does when others hold what it holds.
+    /// Tells a server to leave when this time has passed. It leaves when other servers hold its
+    /// shards.
     pub fn drain_server(&mut self, server: u32, after: Span) {
         self.planned.left += 1;
         self.later(after, Happening::DrainServer(server as usize));
     }
 
-    /// A worker is told to leave at that time: it does when its program has done what it is at.
+    /// Tells a worker to leave when this time has passed. It leaves when its current step is done.
     pub fn drain_worker(&mut self, worker: u32, after: Span) {
         self.planned.left += 1;
         self.later(after, Happening::DrainWorker(worker as usize));
     }
 
-    /// The fewest replicas that any shard had by any plan.
+    /// The fewest replicas of any shard in any plan.
     #[must_use]
     pub fn fewest_replicas(&self) -> usize {
         self.fewest_replicas
@@ -67,7 +69,7 @@ impl Cluster {
         }
     }
 
-    /// Nothing depends on a server that was told to leave any more: its process ends.
+    /// Ends the process of a server that was told to leave and that the coordinator has released.
     pub(super) fn released(&mut self, server: usize) {
         self.servers[server] = None;
         self.network.counts.left += 1;
@@ -82,7 +84,7 @@ impl Cluster {
         }
     }
 
-    /// Another server joins the run at that time. Returns its number.
+    /// Adds a server that joins the run when this time has passed. Returns its number.
     pub fn join_server(&mut self, after: Span) -> u32 {
         self.planned.joined += 1;
         self.servers.push(None);
@@ -94,18 +96,18 @@ impl Cluster {
         server as u32
     }
 
-    /// Cuts a server off, from everybody or from the coordinator alone, at that time and for so
-    /// long.
+    /// Fault: cuts a server off, from all nodes or from the coordinator alone, from `after` on and
+    /// for `length`.
     pub fn isolate_server(&mut self, server: u32, from: Isolation, after: Span, length: Span) {
         self.isolate(NodeId::Server(server), from, after, length);
     }
 
-    /// Cuts a worker off from the coordinator alone, at that time and for so long.
+    /// Fault: cuts a worker off from the coordinator alone, from `after` on and for `length`.
     pub fn isolate_worker(&mut self, worker: u32, after: Span, length: Span) {
         self.isolate(NodeId::Worker(worker), Isolation::Coordinator, after, length);
     }
 
-    /// Cuts a worker off from everybody, at that time and for so long.
+    /// Fault: cuts a worker off from all nodes, from `after` on and for `length`.
     pub fn partition_worker(&mut self, worker: u32, after: Span, length: Span) {
         self.isolate(NodeId::Worker(worker), Isolation::Everybody, after, length);
     }
@@ -116,7 +118,7 @@ impl Cluster {
         self.later(Span(after.0 + length.0), Happening::Isolate(node, None));
     }
 
-    /// Does something to the link between two nodes, at that time and for so long.
+    /// Fault: cuts the link between two nodes or makes it slow, from `after` on and for `length`.
     pub fn fault_link(&mut self, one: NodeId, other: NodeId, fault: LinkFault, after: Span, length: Span) {
         match fault {
             LinkFault::Cut => self.planned.cut += 1,
@@ -133,7 +135,7 @@ impl Cluster {
         }
     }
 
-    /// A process has ended. Its host may be there, and say so to a coordinator that asks.
+    /// Ends a process. Half of the time its host still answers, and tells the coordinator so soon.
     fn end_process(&mut self, node: NodeId) {
         if self.random.chance(0.5) {
             let after = Span(self.random.below(SOON));
@@ -141,7 +143,7 @@ impl Cluster {
         }
     }
 
-    /// Asks for a place until it is given one, and then to begin until it does.
+    /// A server asks for a place until it has one, then sends heartbeats until it is told to begin.
     pub(super) fn join_as_server(&mut self, server: usize) {
         let Some(welcomed) = self.serving.get(&server).copied() else { return };
         let index = server as u32;
@@ -151,18 +153,21 @@ impl Cluster {
                 Frame { head, message: Message::Control(Control::Heartbeat) }
             }
             _ => {
-                let (role, token, place) = (NodeRole::Server, u64::MAX / 2 - u64::from(index), Some(index));
-                super::control(
-                    NodeId::Server(PROVISIONAL | index),
-                    Control::Join { role, address: String::new(), token, place, job: String::new() },
-                )
+                let join = Control::Join {
+                    role: NodeRole::Server,
+                    address: String::new(),
+                    token: u64::MAX / 2 - u64::from(index),
+                    place: Some(index),
+                    job: String::new(),
+                };
+                super::control(NodeId::Server(PROVISIONAL | index), join)
             }
         };
         self.dispatch(vec![frame]);
         self.later(SAY_AGAIN, Happening::JoinServer(server));
     }
 
-    /// What a server hears that is not there, or has not begun.
+    /// Handles a frame to a server that has not begun, or is not in the run.
     pub(super) fn hear_of_serving(&mut self, server: usize, frame: Frame) {
         let Some(welcomed) = self.serving.get(&server).copied() else { return };
         match (welcomed, frame.message) {
@@ -188,8 +193,7 @@ impl Cluster {
         }
     }
 
-    /// Whether everything that was planned has happened while the run lasted, to somebody who was
-    /// there to feel it.
+    /// Whether every planned fault happened while the run lasted, to a node that was in the run.
     #[must_use]
     pub fn all_happened(&self) -> bool {
         self.network.counts.reach(&self.planned)
@@ -204,21 +208,24 @@ impl Cluster {
         }
     }
 
-    /// Asks for a place until it is given one, and then to begin until it does.
+    /// A worker asks for a place until it has one, then sends heartbeats until it is told to begin.
     pub(super) fn join(&mut self, worker: usize) {
         let rank = worker as u32;
         let frame = match self.actors[worker].presence {
-            // Once more now and then, for an answer may have been lost.
+            // Sometimes it repeats the join instead, because an answer may have been lost.
             Presence::Welcomed(source) if self.random.chance(0.7) => {
                 let head = Head { source, ..Head::plain(NodeId::Worker(rank), NodeId::Coordinator) };
                 Frame { head, message: Message::Control(Control::Heartbeat) }
             }
             Presence::Away | Presence::Welcomed(_) => {
-                let (role, token, place) = (NodeRole::Worker, u64::MAX - u64::from(rank), Some(rank));
-                super::control(
-                    NodeId::Worker(PROVISIONAL | rank),
-                    Control::Join { role, address: String::new(), token, place, job: String::new() },
-                )
+                let join = Control::Join {
+                    role: NodeRole::Worker,
+                    address: String::new(),
+                    token: u64::MAX - u64::from(rank),
+                    place: Some(rank),
+                    job: String::new(),
+                };
+                super::control(NodeId::Worker(PROVISIONAL | rank), join)
             }
             _ => return,
         };
@@ -226,7 +233,7 @@ impl Cluster {
         self.later(SAY_AGAIN, Happening::Join(worker));
     }
 
-    /// What a worker hears that has not begun.
+    /// Handles a frame to a worker that has not begun.
     pub(super) fn hear_of_joining(&mut self, worker: usize, frame: Frame) {
         match (self.actors[worker].presence, frame.message) {
             (Presence::Away, Message::Control(Control::Welcome { source, .. })) => {
@@ -236,8 +243,8 @@ impl Cluster {
             (Presence::Welcomed(source), Message::Control(Control::Begin { plan, clock, barriers, .. })) => {
                 self.network.counts.joined += 1;
                 let id = WorkerId(worker as u32);
-                let machine = Worker::new(id, source, plan, self.settings).starting(clock, barriers);
-                (self.actors[worker].worker, self.actors[worker].presence) = (machine, Presence::Working);
+                self.actors[worker].worker = Worker::new(id, source, plan, self.settings).starting(clock, barriers);
+                self.actors[worker].presence = Presence::Working;
                 self.note(worker as u32, HistoryEvent::Joined { clock });
                 for happening in [Happening::Tick(id.into()), Happening::Heartbeat(id.into())] {
                     self.later(SAY_AGAIN, happening);
@@ -249,7 +256,7 @@ impl Cluster {
         }
     }
 
-    /// The run is over before it came.
+    /// Notes that the run was over before a worker could join.
     pub(super) fn turned_away(&mut self, worker: usize) {
         self.actors[worker].presence = Presence::Gone;
         self.note(worker as u32, HistoryEvent::TurnedAway);

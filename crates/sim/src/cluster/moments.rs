@@ -1,37 +1,37 @@
-//! Nodes that are lost in the middle of something: when the first message of it is sent, or very
+//! Crashes in the middle of something: a node crashes when the first message of it is sent, or very
 //! soon after.
 
 use super::{Cluster, Happening};
 use types::{NodeId, PlanNumber, Span};
 use wire::{Control, Frame, Message};
 
-/// Whoever is to be lost is lost within this of the moment.
+/// A node crashes within this many nanoseconds of the moment's first message.
 pub(super) const SOON: u64 = 8_000_000;
-/// And if that is the coordinator, another leads so long after.
+/// A coordinator that crashes in a moment has a successor after this long.
 const UNLED: Span = Span::from_millis(40);
 
-/// Something that takes a while.
+/// Something that takes a while, in the middle of which a node can crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
     /// A checkpoint is being made.
     Checkpoint,
     /// A new replica of a shard is being backfilled.
     Migration,
-    /// Servers go by a plan without one of them that was lost.
+    /// Servers adopt a plan without a server that was lost.
     Failover,
     /// A worker commits a lease.
     Commit,
 }
 
-/// Who is to be lost, and when.
+/// A planned crash of a node in a moment.
 pub(super) struct Doomed {
     moment: Moment,
-    /// Whoever says the first word of it, where nobody is named.
+    /// The node. None for the sender of the moment's first message.
     node: Option<NodeId>,
 }
 
 impl Moment {
-    /// Whether this frame belongs to it.
+    /// Whether this frame belongs to the moment.
     fn has(self, frame: &Frame, crashed: u64) -> bool {
         match (self, &frame.message) {
             (Self::Checkpoint, Message::Control(Control::Checkpoint { .. }))
@@ -46,8 +46,8 @@ impl Moment {
 }
 
 impl Cluster {
-    /// A node is gone without a word in the middle of the first such moment: the one that is named,
-    /// or whoever says the first word of it.
+    /// Fault: crashes a node in the middle of the first such moment. Without `node`, it is the
+    /// sender of the moment's first message.
     pub fn crash_amid(&mut self, moment: Moment, node: Option<NodeId>) {
         match node {
             Some(NodeId::Coordinator) => {
@@ -60,12 +60,13 @@ impl Cluster {
         self.doomed.push(Doomed { moment, node });
     }
 
-    /// Looks whether a frame that is sent begins a moment that somebody is to be lost in.
+    /// Schedules the planned crashes whose moment this frame begins.
     pub(super) fn note_moment(&mut self, frame: &Frame) {
         if self.doomed.is_empty() {
             return;
         }
-        let (crashed, from) = (self.network.counts.crashed, frame.head.from);
+        let crashed = self.network.counts.crashed;
+        let from = frame.head.from;
         let (due, waiting) = std::mem::take(&mut self.doomed)
             .into_iter()
             .partition::<Vec<_>, _>(|doomed| doomed.moment.has(frame, crashed));
@@ -85,7 +86,7 @@ impl Cluster {
             NodeId::Worker(worker) => self.crash(worker as usize),
         }
         let counts = &mut self.network.counts;
-        // A coordinator that is to go with its next decision is gone soon enough.
+        // A coordinator that crashes at its next decision counts as lost already.
         let is_lost = if node == NodeId::Coordinator { was_led } else { counts.crashed > before };
         *counts.amid(moment) += u64::from(is_lost);
     }

@@ -1,5 +1,5 @@
-//! What a node's shell does: it hands over what arrives, tells the machine the time, and says that
-//! it is alive.
+//! The simulated shell of each node: it hands frames that arrive to the machine, ticks it, and
+//! sends heartbeats.
 
 use super::actor::{Actor, Presence};
 use super::schedule::Happening;
@@ -18,7 +18,7 @@ impl Cluster {
                 NodeId::Worker(rank) if self.actors.get(rank as usize).is_some_and(Actor::has_begun) => {
                     self.drive_worker(rank as usize, WorkerInput::Reconnected(self.now, there));
                 }
-                // What they have to say is an answer, or is said again until it is answered.
+                // Only workers resend: other nodes send answers, or repeat until they are answered.
                 NodeId::Coordinator | NodeId::Server(_) | NodeId::Worker(_) => {}
             }
         }
@@ -114,7 +114,7 @@ impl Cluster {
         self.later(again, Happening::Tick(node));
     }
 
-    /// What a shell says by itself: that its node is alive, or that it is done.
+    /// Sends a node's heartbeat and report, or its goodbye once it is done.
     pub(super) fn heartbeat(&mut self, node: NodeId) {
         match node {
             NodeId::Coordinator => return,

@@ -1,5 +1,5 @@
-//! What the history is told, beside what programs do: who answers as the head of a shard, and which
-//! tasks on one row are under way.
+//! What the history learns from frames: which servers answer as heads of shards, and when tasks on
+//! one row are sent and answered.
 
 use super::Cluster;
 use crate::history::{Entry, HeadSaid, HistoryEvent};
@@ -7,19 +7,21 @@ use crate::program::TableIndex;
 use types::{PlanNumber, ShardId, TableId};
 use wire::{Frame, KeyPart, Message};
 
-/// A task on one row of a dense table, by the shard's name for it.
+/// The name of a task on one row of a dense table: worker, table, shard, whether it is a read, and
+/// its number in the stream or of the request.
 pub(super) type TaskName = (u32, TableId, ShardId, bool, u64);
 
 impl Cluster {
-    /// What a server says as the head of a shard.
+    /// Records that a server answers as the head of a shard, if the frame is such an answer.
     pub(super) fn note_head(&mut self, frame: &Frame) {
         let (table, shard) = match &frame.message {
             Message::Acked(acked) => (acked.table, acked.shard),
             Message::Pulled(pulled) => (pulled.table, pulled.shard),
             _ => return,
         };
-        let (server, plan) = (frame.head.from, frame.head.plan);
-        // Whoever is none of the plan's workers is told so by anybody.
+        let server = frame.head.from;
+        let plan = frame.head.plan;
+        // Any replica may refuse a worker that is not in the plan: such a refusal has plan 0.
         if plan == PlanNumber(0) {
             return;
         }
@@ -30,7 +32,7 @@ impl Cluster {
         self.history.entries.push(Entry { at: self.now, worker, event });
     }
 
-    /// A frame about one row of a dense table is a task, to be told from its answer.
+    /// Records a task that is sent for the first time: a push or pull of one row of a dense table.
     pub(super) fn note_task(&mut self, worker: u32, frame: &Frame) {
         let (table, shard, keys, read, number) = match &frame.message {
             Message::Push(push) => (push.table, push.shard, &push.keys, false, frame.head.number),
@@ -45,6 +47,7 @@ impl Cluster {
         }
     }
 
+    /// Records the tasks that this frame is the first to answer.
     pub(super) fn note_answers(&mut self, worker: u32, frame: &Frame) {
         let names = match &frame.message {
             Message::Acked(acked) => {

@@ -1,38 +1,58 @@
-//! What happens next: by time and, at one time, in the order of scheduling, so that a seed always
-//! gives the same run.
+//! The event queue: events happen by time and, at one time, in the order in which they were
+//! scheduled. So a seed always gives the same run.
 
 use super::{Cluster, Moment};
 use crate::network::{Isolation, LinkFault, Parcel};
 use std::cmp::Reverse;
 use types::{NodeId, Span, Time};
 
-/// Something that happens at a time.
+/// An event.
 pub(super) enum Happening {
+    /// A frame arrives.
     Arrival(Parcel),
+    /// A server acknowledges what has arrived.
     Settle(usize),
+    /// A worker's program goes on.
     Wake(usize),
+    /// A node's machine gets a tick.
     Tick(NodeId),
+    /// A node sends its heartbeat.
     Heartbeat(NodeId),
+    /// A connection may break.
     Break,
+    /// A broken connection is made anew.
     Mend((NodeId, NodeId)),
+    /// A worker crashes.
     Crash(usize),
+    /// A worker asks to join.
     Join(usize),
+    /// A server crashes.
     CrashServer(usize),
+    /// A server is told to leave.
     DrainServer(usize),
+    /// A worker is told to leave.
     DrainWorker(usize),
+    /// A node is cut off, or no longer is.
     Isolate(NodeId, Option<Isolation>),
+    /// A server asks to join.
     JoinServer(usize),
+    /// The shell looks at the checkpoint under way, or begins one.
     Checkpoint,
+    /// A node crashes in the middle of a moment.
     CrashAmid(Moment, NodeId),
     /// The coordinator hears that a node's process has ended.
     Gone(NodeId),
+    /// A node's clock is set back.
     SetBack(NodeId, Span),
+    /// The link between two nodes gets a fault, or loses it.
     Cut(NodeId, NodeId, Option<LinkFault>),
+    /// The coordinator crashes. Its successor leads after this long.
     CrashCoordinator(Span),
+    /// A successor of the coordinator leads.
     Succeed,
 }
 
-/// When, and which of those that were scheduled comes first.
+/// An event with its time, and its place among the events of that time.
 pub(super) struct Scheduled {
     pub at: Time,
     sequence: u64,
