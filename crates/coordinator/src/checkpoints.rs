@@ -235,8 +235,13 @@ impl Checkpoints {
                 spec.name
             ));
         }
-        let (spec, clock) = (spec.clone(), *clock);
-        Ok(Control::Restore { table, spec, clock, location: location.clone(), name: name.clone() })
+        Ok(Control::Restore {
+            table,
+            spec: spec.clone(),
+            clock: *clock,
+            location: location.clone(),
+            name: name.clone(),
+        })
     }
 }
 

@@ -1,14 +1,13 @@
-//! Lists that are chosen from others, and the filter of ℓ1 problems that chooses them.
+//! Key lists that are chosen from other lists, and the KKT filter of ℓ1 problems that chooses them.
 
 use sim::*;
 use types::{Codecs, Combine, Consistency, NumberType, Reduce, TableSpec, UpdaterSpec};
 
 const SIZE: RunSize = RunSize { servers: 3, workers: 4 };
 
-/// Every checker holds where keys are named by bits of a list that the shard knows, or has
-/// forgotten.
+/// Keys are named by bits of a list that the shard knows, or has forgotten.
 #[test]
-fn lists_that_are_chosen_from_others_lose_nothing() {
+fn key_lists_chosen_from_others_lose_nothing() {
     let keys: Vec<u64> = (0..40).collect();
     let work = Workload { keys: keys.clone(), tasks: 6, ..Workload::default() };
     for (name, combine) in [("each", Combine::Each), ("clock", Combine::Clock(Reduce::Sum))] {
@@ -19,7 +18,7 @@ fn lists_that_are_chosen_from_others_lose_nothing() {
             let table = cluster.table(spec.clone());
             cluster.choose_from(&keys);
             let mut programs = work.programs(seed, SIZE, table, &spec);
-            // The whole list goes first: what follows is chosen from it.
+            // The whole list goes first: all later lists are chosen from it.
             programs.iter_mut().for_each(|steps| steps.insert(1, Action::pull(table, &keys)));
             cluster.programs(programs);
             cluster.run();
@@ -47,8 +46,8 @@ fn proximal(codecs: &[&str]) -> TableSpec {
         .codecs(Codecs::both(codecs.iter().copied()))
 }
 
-/// All workers push gradients of the same rows in the same clock, all of them or some, and ask
-/// which are active.
+/// In each clock all workers push gradients of the same rows, all rows or some, and ask which rows
+/// are active.
 fn asking(seed: u64, codecs: &[&str], faults: Faults, sabotage: Option<Sabotage>) -> Cluster {
     let keys: Vec<u64> = (0..12).collect();
     let mut cluster = Cluster::new(seed, SIZE, faults);
@@ -58,8 +57,8 @@ fn asking(seed: u64, codecs: &[&str], faults: Faults, sabotage: Option<Sabotage>
     let mut programs = vec![vec![Action::MakeTable(table)]; SIZE.workers as usize];
     for clock in 0..8 {
         let pushed = if clock % 3 == 0 { keys.clone() } else { random.some_of(&keys, 0.5) };
-        // Sixteenths, which add up exactly in any order; smaller from clock to clock, so that some
-        // of them settle.
+        // Sixteenths add up exactly in any order. They get smaller from clock to clock, so that
+        // some rows settle.
         let reach = 64 >> (clock / 2);
         let sixteenths: Vec<f64> = pushed.iter().map(|_| random.below(reach) as f64 - reach as f64 / 2.0).collect();
         for steps in &mut programs {
@@ -77,13 +76,14 @@ fn asking(seed: u64, codecs: &[&str], faults: Faults, sabotage: Option<Sabotage>
     cluster
 }
 
+/// How many answers leave out a row.
 fn left_out(cluster: &Cluster) -> usize {
     let told = |event: &HistoryEvent| matches!(event, HistoryEvent::Told { active, .. } if active.iter().any(|(_, active)| !active));
     cluster.history().entries.iter().filter(|entry| told(&entry.event)).count()
 }
 
 #[test]
-fn what_is_left_out_is_zero_and_within_the_penalty_and_all_hear_the_same() {
+fn rows_left_out_are_zero_and_within_the_penalty_for_all_workers() {
     for codecs in [&["kkt"][..], &["keys", "kkt", "zeros", "zstd"], &["spelt", "kkt"]] {
         let total = std::cell::Cell::new(0);
         for_seeds(&format!("proximal, slack 1, {codecs:?}, who is active"), |seed| {
@@ -102,5 +102,5 @@ fn a_shard_that_leaves_out_too_much_is_caught() {
     let caught = some_seed(|seed| {
         asking(seed, &["kkt"], Faults::ALL, Some(Sabotage::LeaveOutAll)).violation(nothing_that_counts_is_left_out())
     });
-    println!("{}", caught.expect("it goes unnoticed"));
+    println!("{}", caught.expect("the checker notices no violation"));
 }

@@ -1,4 +1,4 @@
-//! Bounded reads of tables where every push is applied by itself.
+//! Bounded reads of tables that apply every push by itself.
 
 use sim::*;
 use types::{Consistency, NumberType, TableSpec};
@@ -84,13 +84,13 @@ fn hasty() -> Workload {
 }
 
 #[test]
-fn a_late_answer_does_not_spoil_a_newer_copy() {
+fn a_late_answer_does_not_replace_a_newer_cached_row() {
     property_of("bounded, slack 3, cached, hasty", 3, &spec(Consistency::slack(3)).cached(100), &hasty());
 }
 
 /// Seed 103: own pushes were added a second time to a row that was newer than the answer.
 #[test]
-fn a_late_answer_does_not_spoil_an_eager_copy() {
+fn a_late_answer_does_not_replace_an_eager_row() {
     let eager = Consistency::Bounded { slack: 3, eager: true };
     property_of("bounded, slack 3, eager, hasty", 3, &spec(eager).cached(100), &hasty());
 }
@@ -101,7 +101,7 @@ fn check_refusals(cluster: &Cluster, slack: u64) {
 }
 
 #[test]
-fn nan_is_refused_whole_and_the_others_go_on() {
+fn a_push_with_nan_is_refused_whole_and_others_go_on() {
     let spec = spec(Consistency::slack(1)).number(NumberType::F64);
     for_seeds("bounded, slack 1, some NaN", |seed| {
         let cluster = run(seed, spec.clone(), &Workload { nan: 0.3, ..Workload::default() });
@@ -112,7 +112,7 @@ fn nan_is_refused_whole_and_the_others_go_on() {
 
 /// Seed 0: a worker read its own refused NaN from its cache.
 #[test]
-fn a_refused_push_leaves_the_own_cache() {
+fn a_refused_push_leaves_its_workers_cache() {
     let spec = spec(Consistency::slack(1)).number(NumberType::F64).cached(100);
     for_seeds("bounded, slack 1, cached, some NaN", |seed| {
         let cluster = run(seed, spec.clone(), &Workload { nan: 0.3, ..Workload::default() });

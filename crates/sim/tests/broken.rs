@@ -1,11 +1,12 @@
-//! Every checker is shown a machine that breaks its promise, and says so.
+//! Checkers against broken machines: each checker notices a machine that breaks its rule, and
+//! passes a sound one.
 
 use sim::*;
 use types::{Combine, Consistency, NumberType, Reduce, Span, TableSpec};
 
 const SIZE: RunSize = RunSize { servers: 3, workers: 4 };
 
-/// What a checker has against a cluster with this table and this machine.
+/// The first violation that a checker finds in a few seeds of this table and these programs.
 fn caught(
     sabotage: Option<Sabotage>,
     spec: &TableSpec,
@@ -23,12 +24,12 @@ fn caught(
 }
 
 #[test]
-fn each_checker_catches_the_machine_that_breaks_its_promise() {
+fn each_checker_catches_the_machine_that_breaks_its_rule() {
     let each = TableSpec::sparse("t", SIZE.workers).number(NumberType::F64).consistency(Consistency::slack(1));
     let clock = each.clone().combine(Combine::Clock(Reduce::Sum));
     let some_nan = Workload { nan: 0.1, ..Workload::default() };
     let all = Workload::default();
-    // (what is broken, the table, the programs, who notices)
+    // (the sabotage, the table, the programs, the checker that notices)
     type Case<'a> = (Sabotage, &'a TableSpec, &'a Workload, fn() -> Checker);
     let cases: [Case<'_>; 9] = [
         (Sabotage::ReadEarly, &each, &all, || staleness_at_most(1)),
@@ -66,7 +67,7 @@ fn waiting(sabotage: Option<Sabotage>) -> Cluster {
 }
 
 #[test]
-fn a_long_wait_says_for_whom() {
+fn a_worker_that_waits_long_is_told_for_whom() {
     let cluster = waiting(None);
     cluster.check(no_silent_wait(Span::from_secs(4)));
     let named: std::collections::BTreeSet<_> = (cluster.history().entries.iter())
@@ -75,7 +76,7 @@ fn a_long_wait_says_for_whom() {
             _ => None,
         })
         .collect();
-    assert_eq!(named.into_iter().collect::<Vec<_>>(), [vec![types::WorkerId(0)]], "the slow one, and nobody else");
+    assert_eq!(named.into_iter().collect::<Vec<_>>(), [vec![types::WorkerId(0)]], "the slow worker alone");
     let caught = waiting(Some(Sabotage::SayNothing)).violation(no_silent_wait(Span::from_secs(4)));
     println!("{}", caught.expect("a shard that says nothing is caught"));
 }

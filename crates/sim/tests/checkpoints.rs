@@ -1,5 +1,5 @@
-//! Checkpoints while messages are lost, servers are lost and come, and heads change: each holds
-//! exactly the clocks before its own.
+//! Checkpoints while messages are lost, servers crash and join, and heads change: each checkpoint
+//! holds exactly the clocks before its own.
 
 use sim::*;
 use std::cell::Cell;
@@ -39,8 +39,9 @@ fn a_checkpoint_holds_exactly_the_clocks_before_its_own() {
 }
 
 #[test]
-fn so_does_one_that_a_server_is_lost_in_the_middle_of() {
-    let (whole, missed) = (Cell::new(0), Cell::new(0));
+fn a_checkpoint_holds_exactly_its_clocks_when_a_server_crashes_in_its_middle() {
+    let whole = Cell::new(0);
+    let missed = Cell::new(0);
     let seeds = for_seeds("checkpoints, servers", |seed| {
         let mut cluster = run(seed, Cluster::elastic(seed, SIZE, Faults::ALL, FAILURE_TIMEOUT, 2));
         let mut random = Xoshiro256::new(seed ^ 0x5E12_7E12);

@@ -1,4 +1,4 @@
-//! Tables whose contributions meet clock by clock.
+//! Tables that combine pushes by clock.
 
 use sim::*;
 use types::{Combine, Consistency, NumberType, Reduce, TableSpec};
@@ -45,7 +45,7 @@ fn a_mean_divides_by_the_workers_of_the_plan() {
 }
 
 #[test]
-fn cached_copies_hold_whole_clocks() {
+fn cached_rows_hold_whole_clocks() {
     property(
         "clock(sum), slack 2, cached",
         2,
@@ -81,7 +81,7 @@ fn scanning(seed: u64, nan: f64, sabotage: Option<Sabotage>) -> Cluster {
 }
 
 #[test]
-fn a_scan_shows_the_rows_of_applied_clocks_alone() {
+fn a_scan_shows_only_rows_of_applied_clocks() {
     for nan in [0.0, 0.2] {
         for_seeds(&format!("clock(sum), slack 2, scans, NaN {nan}"), |seed| {
             let cluster = scanning(seed, nan, None);
@@ -101,18 +101,19 @@ fn a_scan_shows_the_rows_of_applied_clocks_alone() {
         let broken = scanning(seed, 0.0, Some(Sabotage::InventRows));
         broken.violation(scans_show_no_row_before_its_clock())
     });
-    println!("{}", caught.expect("a row out of nothing is caught"));
+    println!("{}", caught.expect("an invented row is caught"));
 }
 
-/// Seed 8: rows were told of when a contribution was held, and not when its clock was applied.
+/// Seed 8: eager caches were told of a row when a shard held its contribution, and not when the
+/// clock was applied.
 #[test]
-fn eager_copies_hold_whole_clocks() {
+fn eager_rows_hold_whole_clocks() {
     let eager = Consistency::Bounded { slack: 2, eager: true };
     property("clock(sum), slack 2, eager", 2, &spec(eager, Reduce::Sum).cached(100), &Workload::default());
 }
 
 #[test]
-fn a_clock_with_nan_fails_for_everybody_alike() {
+fn a_clock_with_nan_fails_for_all_workers_alike() {
     let work = Workload { nan: 0.1, ..Workload::default() };
     property("clock(sum), slack 1, some NaN", 1, &spec(Consistency::slack(1), Reduce::Sum), &work);
 }
@@ -125,7 +126,7 @@ fn many_reads_under_way_hold_whole_clocks() {
 }
 
 #[test]
-fn a_failed_clock_stays_out_of_eager_copies() {
+fn a_failed_clock_stays_out_of_eager_rows() {
     let eager = Consistency::Bounded { slack: 1, eager: true };
     let work = Workload { nan: 0.1, ..Workload::default() };
     property("clock(sum), slack 1, eager, some NaN", 1, &spec(eager, Reduce::Sum).cached(100), &work);

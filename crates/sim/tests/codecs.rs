@@ -1,4 +1,4 @@
-//! Codecs change how many bytes travel, and no promise: the checkers hold with each of them on.
+//! Codecs change how many bytes travel, and break no rule: all checkers pass with each codec.
 
 use sim::*;
 use types::{Bandwidth, Codecs, Combine, Consistency, NumberType, Reduce, TableSpec, UpdaterSpec};
@@ -29,12 +29,12 @@ fn ones() -> Workload {
     Workload { write: Write::Ones, ..marks() }
 }
 
-/// A table whose rows tell which pushes they hold, in numbers that f32 holds exactly.
+/// A table whose rows tell which pushes they hold. f32 holds their numbers exactly.
 fn marked(number: NumberType) -> TableSpec {
     TableSpec::sparse("t", SIZE.workers).number(number).consistency(Consistency::slack(1))
 }
 
-/// Rows that change at clocks, with cached rows that deltas are added to.
+/// A table that combines by clock, with a cache that workers add deltas to.
 fn stepping(spec: TableSpec) -> TableSpec {
     spec.combine(Combine::Clock(Reduce::Sum)).cached(50)
 }
@@ -43,9 +43,10 @@ fn names(pipeline: &str) -> Vec<String> {
     pipeline.split('+').map(str::to_owned).collect()
 }
 
-/// What marks survive exactly, so that a row tells which pushes it holds: every checker applies.
+/// Marks survive these codecs exactly, so a row tells which pushes it holds and every checker
+/// applies.
 #[test]
-fn exact_codecs_keep_every_promise() {
+fn exact_codecs_keep_every_rule() {
     for (number, pipeline) in [
         (NumberType::I64, "keys"),
         (NumberType::I64, "spelt"),
@@ -54,7 +55,7 @@ fn exact_codecs_keep_every_promise() {
         (NumberType::I64, "lz4"),
     ] {
         let spec = marked(number).codecs(Codecs::both(names(pipeline))).cached(50);
-        // Lists that are spelt out every time are not known to be forgotten.
+        // A list that is spelt out every time cannot be forgotten.
         let faults =
             Faults { forgetting: if pipeline == "spelt" { 0.0 } else { Faults::ALL.forgetting }, ..Faults::ALL };
         for_seeds(&format!("{pipeline} both ways, {number}"), |seed| {
@@ -74,9 +75,9 @@ fn exact_codecs_keep_every_promise() {
     }
 }
 
-/// Powers of four, one in a row, are sent as they are by these, feedback and all.
+/// These codecs send rows with one power of four exactly, with error feedback on.
 #[test]
-fn lossy_codecs_upward_keep_every_promise() {
+fn lossy_push_codecs_keep_every_rule() {
     for pipeline in ["bf16", "keys+topk=50%", "threshold=0.5+lz4"] {
         let spec = marked(NumberType::F32).codecs(Codecs::up(names(pipeline)));
         for_seeds(&format!("{pipeline} upward"), |seed| {
@@ -91,7 +92,7 @@ fn lossy_codecs_upward_keep_every_promise() {
     }
 }
 
-/// Rows of equal numbers are sent as they are by the others.
+/// These codecs send rows of equal numbers exactly.
 #[test]
 fn rounding_codecs_count_every_push_once() {
     let wide = |consistency| TableSpec::sparse("t", 64).consistency(consistency);
@@ -107,10 +108,9 @@ fn rounding_codecs_count_every_push_once() {
     }
 }
 
-/// Downward, deltas are added to cached rows, which hold exactly the clocks below the one that is
-/// reported.
+/// Workers add deltas to their cached rows, which hold exactly the clocks below the reported one.
 #[test]
-fn steps_keep_every_promise() {
+fn deltas_keep_every_rule() {
     for (pipeline, slack) in [("bf16", 0), ("keys+bf16+lz4", 1), ("threshold=0.5+zstd", 2)] {
         let spec = stepping(marked(NumberType::F32).consistency(Consistency::slack(slack)));
         let spec = spec.codecs(Codecs::both(["keys"]).down(names(pipeline)));
@@ -125,9 +125,9 @@ fn steps_keep_every_promise() {
     }
 }
 
-/// A small cache gives up rows and reads them again now and then.
+/// A small cache drops rows and reads them again now and then.
 #[test]
-fn steps_survive_small_caches_and_connections_that_break() {
+fn deltas_survive_small_caches_and_connections_that_break() {
     let spec = stepping(marked(NumberType::F32)).cached(5).codecs(Codecs::up(["keys"]).down(["bf16"]));
     for_seeds("bf16 downward, five cached rows", |seed| {
         let cluster = run(seed, Faults::CONNECTIONS, &spec, &marks());
@@ -139,24 +139,24 @@ fn steps_survive_small_caches_and_connections_that_break() {
 }
 
 #[test]
-fn rounded_steps_count_every_push_once() {
+fn rounded_deltas_count_every_push_once() {
     for pipeline in ["1bit", "2bit", "fixed16"] {
         let spec = stepping(TableSpec::sparse("t", 64).consistency(Consistency::slack(1)));
         let spec = spec.codecs(Codecs::both(names(pipeline)));
-        // Where few rows are wanted they come whole.
-        let steps = std::cell::Cell::new(0);
+        // Not every read gets deltas: few rows come whole.
+        let deltas = std::cell::Cell::new(0);
         for_seeds(&format!("{pipeline} both ways"), |seed| {
             let cluster = run(seed, Faults::ALL, &spec, &ones());
             cluster.check(pushes_are_counted_once());
             let of = |worker| cluster.worker_counts(worker).deltas;
-            steps.set(steps.get() + (0..SIZE.workers).map(of).sum::<u64>());
+            deltas.set(deltas.get() + (0..SIZE.workers).map(of).sum::<u64>());
             cluster
         });
-        assert!(steps.get() > 50, "{pipeline}: {} deltas", steps.get());
+        assert!(deltas.get() > 50, "{pipeline}: {} deltas", deltas.get());
     }
 }
 
-/// Cached rows that may be old answer some of the pulls of a table without a bound.
+/// In a table without a bound, cached rows of any age answer some of the pulls.
 #[test]
 fn skipped_pulls_lose_nothing() {
     let spec = TableSpec::sparse("t", SIZE.workers).number(NumberType::I64).consistency(Consistency::Unbounded);
@@ -170,9 +170,9 @@ fn skipped_pulls_lose_nothing() {
     assert!(skipped > 0, "no pull was skipped");
 }
 
-/// What the link decides: on a slow one pushes are encoded, on a fast one nothing is.
+/// On a slow link pushes are encoded, on a fast one nothing is.
 #[test]
-fn auto_follows_the_link() {
+fn auto_codecs_follow_the_rate_of_the_link() {
     let spec = TableSpec::dense("layer", 64, 1024).updater(UpdaterSpec::Sgd { rate: 0.1 }).codecs(Codecs::auto());
     let spec = stepping(spec.consistency(Consistency::LOCK_STEP)).cached(64);
     let keys: Vec<u64> = (0..64).collect();
@@ -201,7 +201,7 @@ fn auto_follows_the_link() {
     }
 }
 
-/// Xoshiro256 programs of workers that may send so little that most of their pushes wait.
+/// Random programs of workers with so little bandwidth that most of their pushes wait.
 fn paced(seed: u64, spec: &TableSpec, work: &Workload, each_clock: &[Action]) -> Cluster {
     let mut cluster = Cluster::new(seed, SIZE, Faults::ALL);
     let table = cluster.table(spec.clone());
@@ -221,10 +221,10 @@ fn paced(seed: u64, spec: &TableSpec, work: &Workload, each_clock: &[Action]) ->
     cluster
 }
 
-/// Pushes that wait for their turn overtake each other within a clock, and nothing else: what is
-/// due is there when it is due.
+/// Pushes that wait for bandwidth overtake each other only within a clock: reads still hold what
+/// their bound promises.
 #[test]
-fn bounded_bandwidth_breaks_no_promise() {
+fn bounded_bandwidth_keeps_every_rule() {
     let each = marked(NumberType::I64);
     let by_clock = each.clone().combine(Combine::Clock(Reduce::Sum)).consistency(Consistency::slack(0));
     for (what, spec, slack) in [
@@ -249,8 +249,8 @@ fn bounded_bandwidth_breaks_no_promise() {
     }
 }
 
-/// A scan after the end of a clock shows what its worker pushed in it, however long that had to
-/// wait.
+/// A scan after the end of a clock shows its worker's pushes of that clock, even if they waited for
+/// bandwidth.
 #[test]
 fn a_scan_follows_own_pushes_that_wait_for_bandwidth() {
     let spec = TableSpec::dense("t", 8, SIZE.workers).number(NumberType::I64).consistency(Consistency::slack(2));
@@ -263,8 +263,8 @@ fn a_scan_follows_own_pushes_that_wait_for_bandwidth() {
     });
 }
 
-/// Where the last value stays, a worker's pushes to a row are applied in its order, though later
-/// ones are larger changes.
+/// In an assign table, a worker's pushes to a row are applied in the worker's order, even if later
+/// ones are larger.
 #[test]
 fn assigned_values_that_wait_for_bandwidth_keep_their_order() {
     let spec = TableSpec::sparse("t", 1).updater(UpdaterSpec::Assign).consistency(Consistency::slack(2));
@@ -278,8 +278,8 @@ fn assigned_values_that_wait_for_bandwidth_keep_their_order() {
                 let values = (1..=8).map(|round| f64::from(clock * 8 + round));
                 program
                     .extend(values.map(|value| Action::push(table, &[u64::from(worker)], Write::Numbers(vec![value]))));
-                // Time enough for all of them to go before the clock ends, when the oldest would go
-                // first.
+                // This is long enough for all pushes to be sent before the clock ends: after its
+                // end the oldest would go first.
                 let compute = Action::Compute(types::Span::from_millis(200));
                 program.extend([compute, Action::EndClock, Action::pull(table, &[0, 1, 2])]);
             }
@@ -299,9 +299,9 @@ fn assigned_values_that_wait_for_bandwidth_keep_their_order() {
     });
 }
 
-/// A worker that may send little sends no more than that, and the largest changes first.
+/// A worker keeps to its bandwidth, and sends the largest pushes first.
 #[test]
-fn with_little_bandwidth_the_largest_changes_go_first() {
+fn little_bandwidth_sends_the_largest_pushes_first() {
     let spec = TableSpec::dense("t", 40, 1024).consistency(Consistency::slack(3)).combine(Combine::Clock(Reduce::Sum));
     let mut cluster = Cluster::new(1, RunSize { servers: 1, workers: 1 }, Faults::NONE);
     let table = cluster.table(spec);

@@ -1,5 +1,5 @@
-//! Coordinators are lost, one after the other, while servers and workers come and go: whoever leads
-//! next goes on from what was kept.
+//! Coordinators crash, one after the other, while servers and workers join and crash: each
+//! successor goes on from the saved memory.
 
 mod elastic;
 
@@ -11,8 +11,9 @@ fn rows() -> TableSpec {
     elastic::rows(EVERYBODY)
 }
 
-/// A server and a worker crash, others come, and twice the coordinator is lost, for less than the
-/// failure timeout or for more. If shards are moving then, the successor finds them half moved.
+/// A server and a worker crash, others join, and the coordinator crashes twice. The run has no
+/// coordinator for less than the failure timeout, or for longer. If shards move meanwhile, the
+/// successor finds them half moved.
 fn coming_and_going(seed: u64, spec: &TableSpec, sabotage: Option<Sabotage>) -> Cluster {
     let mut cluster = Cluster::elastic(seed, SIZE, Faults::ALL, FAILURE_TIMEOUT, 2);
     sabotage.into_iter().for_each(|sabotage| cluster.sabotage(sabotage));
@@ -26,7 +27,7 @@ fn coming_and_going(seed: u64, spec: &TableSpec, sabotage: Option<Sabotage>) -> 
     cluster.join_server(Span(random.below(60_000_000)));
     cluster.crash_server(random.below(SIZE.servers.into()) as u32, Span(random.below(60_000_000)));
     cluster.crash_worker(random.below(SIZE.workers.into()) as u32, Span(random.below(60_000_000)));
-    // Somewhere in the beginning, and when what was lost is noticed.
+    // Once near the beginning, and once about when the crashes are noticed.
     for longest in [60_000_000, 900_000_000] {
         let away = Span(random.below(1_500_000_000));
         cluster.crash_coordinator(Span(random.below(longest)), away);
@@ -60,10 +61,10 @@ fn clocks_are_whole_when_the_coordinator_is_lost() {
     });
 }
 
-/// What one coordinator has told and the next does not know, it decides anew: there are two plans
-/// of one number.
+/// A successor decides anew what its predecessor sent and did not save: two plans get the same
+/// number.
 #[test]
-fn coordinators_that_do_not_keep_what_they_tell_are_noticed() {
+fn coordinators_that_send_before_they_save_are_noticed() {
     let spec = rows().consistency(Consistency::slack(1));
     for sabotage in [Sabotage::KeepNothingNew, Sabotage::TellBeforeSaving] {
         caught_by(one_head_at_a_time, sabotage, |seed, broken| {

@@ -1,5 +1,5 @@
-//! Rows that are deleted, among pushes to the same rows: they go once, in their worker's order, on
-//! every replica, and come back as new rows.
+//! Deletes among pushes to the same rows: every replica deletes a row once, in its worker's order,
+//! and later pushes make a new row.
 
 mod elastic;
 
@@ -8,7 +8,7 @@ use sim::*;
 use types::{Combine, Consistency, NumberType, Reduce, Span, TableSpec, UpdaterSpec};
 
 const WIDTH: usize = 2;
-/// Keys of each worker: nobody else writes them.
+/// The number of keys of each worker: no other worker writes them.
 const OWN: u64 = 5;
 
 fn own_keys(worker: u32) -> Vec<u64> {
@@ -19,7 +19,7 @@ fn all_keys() -> Vec<u64> {
     (0..OWN * u64::from(SIZE.workers)).collect()
 }
 
-/// A table that applies each push, whose updater, order and cache go by the seed.
+/// A table that applies each push. The seed chooses its updater, order and cache.
 fn each_table(seed: u64) -> TableSpec {
     let updater = match seed % 4 {
         0 => UpdaterSpec::Sum,
@@ -36,7 +36,7 @@ fn each_table(seed: u64) -> TableSpec {
     }
 }
 
-/// A table that sums by clock, eager or not, in either order.
+/// A table that sums by clock. The seed chooses its order, and whether it is eager.
 fn clock_table(seed: u64) -> TableSpec {
     let spec = TableSpec::sparse("t", WIDTH as u32).number(NumberType::F64).combine(Combine::Clock(Reduce::Sum));
     let spec = if seed.is_multiple_of(2) { spec.ordered() } else { spec };
@@ -46,9 +46,10 @@ fn clock_table(seed: u64) -> TableSpec {
     }
 }
 
-/// Pushes to own rows and deletes them, in any order, and reads them and those of others.
+/// Pushes to own rows and deletes them, in random order, and reads them and rows of other workers.
 fn program(random: &mut Xoshiro256, worker: u32, spec: &TableSpec, table: TableIndex) -> Vec<Action> {
-    let (own, all) = (own_keys(worker), all_keys());
+    let own = own_keys(worker);
+    let all = all_keys();
     let mut steps = vec![Action::MakeTable(table)];
     for _ in 0..8 {
         steps.push(Action::Compute(Span(random.below(3_000_000))));
@@ -75,8 +76,8 @@ fn program(random: &mut Xoshiro256, worker: u32, spec: &TableSpec, table: TableI
     steps
 }
 
-/// Workers push, delete and read; a server crashes and another one comes, somewhere in the middle
-/// of the run; every shard has two replicas.
+/// Workers push, delete and read. While they do, a server crashes and another one joins. Every
+/// shard has two replicas.
 fn servers_come_and_go(seed: u64, spec: &TableSpec, sabotage: Option<Sabotage>) -> Cluster {
     let mut cluster = Cluster::elastic(seed, SIZE, Faults::ALL, FAILURE_TIMEOUT, 2);
     sabotage.into_iter().for_each(|sabotage| cluster.sabotage(sabotage));
@@ -94,7 +95,7 @@ fn deletes(cluster: &Cluster) -> usize {
 }
 
 #[test]
-fn deleted_rows_stay_deleted_until_they_are_pushed_to_when_a_server_is_lost() {
+fn deleted_rows_stay_deleted_until_a_push_when_a_server_is_lost() {
     for_seeds("deletes, servers lost", |seed| {
         let mut cluster = servers_come_and_go(seed, &each_table(seed), None);
         cluster.run();
@@ -119,8 +120,8 @@ fn deletes_of_a_clock_follow_its_update_when_a_server_is_lost() {
     });
 }
 
-/// Everything is deleted and acknowledged when a server crashes, and read when another has taken
-/// its place: only the rows can tell what is missing.
+/// A server crashes when all deletes are acknowledged, and workers read when another has taken its
+/// place. Only the rows show whether a delete is missing.
 fn a_server_crashes_between_deletes_and_reads(seed: u64, sabotage: Option<Sabotage>) -> Cluster {
     let mut cluster = Cluster::elastic(seed, SIZE, Faults::ALL, FAILURE_TIMEOUT, 2);
     sabotage.into_iter().for_each(|sabotage| cluster.sabotage(sabotage));
@@ -143,14 +144,14 @@ fn a_server_crashes_between_deletes_and_reads(seed: u64, sabotage: Option<Sabota
 }
 
 #[test]
-fn deletes_that_are_acknowledged_before_the_tail_has_them_are_missed() {
+fn deletes_acknowledged_before_the_tail_has_them_are_noticed() {
     let sabotage = Sabotage::AcknowledgeForTheTail;
     caught_by(rows_are_as_their_writer_left_them, sabotage, |seed, broken| {
         a_server_crashes_between_deletes_and_reads(seed, broken.then_some(sabotage))
     });
 }
 
-/// Rows are made and deleted by many, in new keys each time.
+/// A worker makes and deletes many rows at a time, with new keys each time.
 fn filled_and_emptied(seed: u64) -> Cluster {
     const ROWS: u64 = 40_000;
     let size = types::RunSize { servers: 2, workers: 1 };
@@ -162,7 +163,7 @@ fn filled_and_emptied(seed: u64) -> Cluster {
         steps.push(Action::push(table, &keys, Write::Numbers(vec![1.0; keys.len()])));
         steps.extend([Action::WaitUntilIdle, Action::Delete { table, keys }, Action::WaitUntilIdle]);
     }
-    // A few rows more: the last deletion has then come to all replicas.
+    // When a few rows more are acknowledged, the last delete is on all replicas.
     steps.push(Action::push(table, &[1, 2, 3], Write::Numbers(vec![1.0; 3])));
     steps.push(Action::WaitUntilIdle);
     cluster.programs(vec![steps]);
@@ -171,7 +172,7 @@ fn filled_and_emptied(seed: u64) -> Cluster {
 }
 
 #[test]
-fn replica_memory_follows_the_rows_that_are_left() {
+fn replicas_free_the_memory_of_deleted_rows() {
     for seed in 0..4 {
         let cluster = filled_and_emptied(seed);
         for server in 0..2 {

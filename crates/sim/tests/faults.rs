@@ -1,20 +1,22 @@
-//! Bad days of every kind: clocks that do not run alike, links that are cut or slow, workers that
-//! are cut off, and nodes that are lost in the middle of something. Bounds are kept, nothing
-//! acknowledged is lost or counts twice, nobody answers beside another, every run ends.
+//! Faults of every kind: skewed clocks, links that are cut or slow, workers that are cut off, and
+//! nodes that crash in the middle of something.
+//!
+//! Reads keep their bounds, no acknowledged push is lost or counts twice, each shard has one head
+//! at a time, and every run ends.
 
 use sim::*;
 use types::{Combine, Consistency, NodeId, NumberType, Reduce, Span, TableSpec};
 
 const SIZE: RunSize = RunSize { servers: 3, workers: 3 };
 const FAILURE_TIMEOUT: Span = Span::from_millis(500);
-/// By how much a clock may run fast or slow: a fifth.
+/// The share by which a clock may run fast or slow.
 const SKEW: f64 = 0.2;
 
 fn rows(workers: u32) -> TableSpec {
     TableSpec::sparse("t", workers).number(NumberType::F64).consistency(Consistency::slack(1))
 }
 
-/// Everybody pushes and reads for a while.
+/// Makes all workers push and read for a while.
 fn works(cluster: &mut Cluster, seed: u64, size: RunSize, spec: &TableSpec) {
     let table = cluster.table(spec.clone());
     let work = Workload { clocks: 8, ..Workload::default() };
@@ -30,7 +32,7 @@ fn check(cluster: &Cluster) {
     cluster.check(all_finished());
 }
 
-/// Everybody learns from leases: each example counts once in every epoch.
+/// Makes all workers learn from leases: each example must count once in every epoch.
 fn learns(cluster: &mut Cluster, spec: &TableSpec, workers: u32) -> Lessons {
     let table = cluster.table(spec.clone());
     let lessons = Lessons { table, ranges: 12, minibatches: 4, keys: 3, epochs: 2, per_clock: 3, at_once: 2 };
@@ -44,8 +46,7 @@ fn counts() -> TableSpec {
     TableSpec::sparse("counts", 1).number(NumberType::I64).consistency(Consistency::slack(1))
 }
 
-/// A server is cut off for longer than the failure timeout, while every node goes by a clock of its
-/// own.
+/// A server is cut off for longer than the failure timeout, and every node has a skewed clock.
 fn cut_off_with_skew(seed: u64, skew: f64) -> Cluster {
     let mut cluster = Cluster::elastic(seed, SIZE, Faults::ALL, FAILURE_TIMEOUT, 2);
     cluster.skew_clocks(skew);
@@ -54,7 +55,7 @@ fn cut_off_with_skew(seed: u64, skew: f64) -> Cluster {
     let from = if random.chance(0.3) { Isolation::Everybody } else { Isolation::Coordinator };
     let server = random.below(SIZE.servers.into()) as u32;
     if random.chance(0.5) {
-        // At the edge of what may be: there it breaks if it does.
+        // The two clocks differ as much as they may: here the rule would break first.
         cluster.set_clock_rate(NodeId::Server(server), 1.0 - skew);
         cluster.set_clock_rate(NodeId::Coordinator, 1.0 + skew);
     }
@@ -64,7 +65,7 @@ fn cut_off_with_skew(seed: u64, skew: f64) -> Cluster {
 }
 
 #[test]
-fn nobody_answers_beside_another_where_clocks_run_a_fifth_fast_or_slow() {
+fn one_head_answers_at_a_time_with_clocks_a_fifth_fast_or_slow() {
     for_seeds("skewed clocks", |seed| {
         let cluster = cut_off_with_skew(seed, SKEW);
         check(&cluster);
@@ -72,10 +73,10 @@ fn nobody_answers_beside_another_where_clocks_run_a_fifth_fast_or_slow() {
     });
 }
 
-/// In this seed an expelled worker heard that a later item was refused before an earlier one, which
-/// had been lost, came to the shard.
+/// In this seed an expelled worker heard that a later item was refused before an earlier item,
+/// which had been lost, arrived at the shard.
 #[test]
-fn pushes_of_an_expelled_worker_are_refused_in_whatever_order_they_arrive() {
+fn pushes_of_an_expelled_worker_are_refused_in_any_order() {
     check(&cut_off_with_skew(1925, SKEW));
 }
 
@@ -96,10 +97,10 @@ fn a_clock_that_runs_far_too_slow_is_noticed() {
     });
 }
 
-/// Leases go on where clocks differ, and where those of workers and of the coordinator are set
-/// back: nothing that counts hangs on them.
+/// The clocks of workers and of the coordinator may differ and be set back: no data lease depends
+/// on them.
 #[test]
-fn every_example_counts_once_where_clocks_differ_and_are_set_back() {
+fn every_example_counts_once_with_clocks_that_differ_and_are_set_back() {
     for_seeds("clocks set back", |seed| {
         let mut cluster = Cluster::elastic(seed, SIZE, Faults::ALL, FAILURE_TIMEOUT, 2);
         cluster.skew_clocks(SKEW);
@@ -117,14 +118,15 @@ fn every_example_counts_once_where_clocks_differ_and_are_set_back() {
     });
 }
 
-/// A server's clock that is set back makes its lease last: no machine can know. Processes go by
-/// clocks that are never set back.
+/// A server whose clock is set back keeps its serving lease too long, which no machine can notice.
+/// Real processes use monotonic clocks, which are never set back.
 #[test]
 fn a_servers_clock_that_is_set_back_is_noticed() {
     caught_by(one_head_at_a_time, "set back", |seed, is_set_back| {
         let mut cluster = Cluster::elastic(seed, SIZE, Faults::ALL, FAILURE_TIMEOUT, 2);
         works(&mut cluster, seed, SIZE, &rows(SIZE.workers));
-        let (server, at) = ((seed % 3) as u32, Span(20_000_000));
+        let server = (seed % 3) as u32;
+        let at = Span(20_000_000);
         cluster.isolate_server(server, Isolation::Coordinator, at, Span::from_millis(2_500));
         if is_set_back {
             cluster.set_clock_back(NodeId::Server(server), Span::from_millis(60), Span::from_secs(3));
@@ -134,14 +136,14 @@ fn a_servers_clock_that_is_set_back_is_noticed() {
 }
 
 #[test]
-fn a_worker_that_is_cut_off_from_everybody_is_done_without_and_its_leases_count_once() {
+fn the_leases_of_a_worker_cut_off_from_all_nodes_count_once() {
     for (name, spec) in [("each", counts()), ("by clock", counts().combine(Combine::Clock(Reduce::Sum)))] {
         for_seeds(&format!("workers cut off, {name}"), |seed| {
             let mut cluster = Cluster::elastic(seed, SIZE, Faults::ALL, FAILURE_TIMEOUT, 2);
             let lessons = learns(&mut cluster, &spec, SIZE.workers);
             let mut random = Xoshiro256::new(seed ^ 0x0FF);
-            // For longer than the failure timeout, or for less: then it goes on as if nothing had
-            // happened.
+            // The worker is cut off for longer than the failure timeout, or for less: then it goes
+            // on as before.
             let length = Span(if random.chance(0.7) { 1_500_000_000 } else { 200_000_000 });
             cluster.partition_worker(random.below(3) as u32, Span(random.below(60_000_000)), length);
             cluster.run();
@@ -154,16 +156,19 @@ fn a_worker_that_is_cut_off_from_everybody_is_done_without_and_its_leases_count_
 }
 
 #[test]
-fn bounds_hold_over_links_that_are_cut_or_slow_for_a_while() {
+fn bounds_hold_while_links_are_cut_or_slow() {
     for_seeds("links", |seed| {
         let mut cluster = Cluster::elastic(seed, SIZE, Faults::ALL, FAILURE_TIMEOUT, 2);
         works(&mut cluster, seed, SIZE, &rows(SIZE.workers));
         let mut random = Xoshiro256::new(seed ^ 0x11C4);
-        let (server, other) = (random.below(3) as u32, random.below(2) as u32);
+        let server = random.below(3) as u32;
+        let other = random.below(2) as u32;
         let worker = NodeId::Worker(random.below(3) as u32);
         let between = NodeId::Server((server + 1 + other) % 3);
         let at = |random: &mut Xoshiro256| Span(random.below(40_000_000));
-        let (first, second, third) = (at(&mut random), at(&mut random), at(&mut random));
+        let first = at(&mut random);
+        let second = at(&mut random);
+        let third = at(&mut random);
         cluster.fault_link(worker, NodeId::Server(server), LinkFault::Cut, first, Span::from_millis(300));
         let slow = LinkFault::Slow(Span(5_000_000 + random.below(40_000_000)));
         cluster.fault_link(NodeId::Server(server), between, slow, second, Span::from_millis(400));
@@ -174,27 +179,27 @@ fn bounds_hold_over_links_that_are_cut_or_slow_for_a_while() {
     });
 }
 
-/// A server joins. The server that backfills it, the new server itself or the coordinator is lost
+/// A server joins. The server that backfills it, the new server itself or the coordinator crashes
 /// in the middle of that.
 #[test]
-fn nothing_is_lost_when_somebody_is_in_the_middle_of_a_migration() {
+fn nothing_acknowledged_is_lost_when_a_node_crashes_in_a_migration() {
     for_seeds("amid a migration", |seed| {
         let mut cluster = Cluster::elastic(seed, SIZE, Faults::ALL, FAILURE_TIMEOUT, 2);
         works(&mut cluster, seed, SIZE, &rows(SIZE.workers));
         let mut random = Xoshiro256::new(seed ^ 0x316);
-        let comes = cluster.join_server(Span(random.below(40_000_000)));
-        let who = [None, Some(NodeId::Server(comes)), Some(NodeId::Coordinator)];
-        cluster.crash_amid(Moment::Migration, who[random.below(3) as usize]);
+        let joins = cluster.join_server(Span(random.below(40_000_000)));
+        let nodes = [None, Some(NodeId::Server(joins)), Some(NodeId::Coordinator)];
+        cluster.crash_amid(Moment::Migration, nodes[random.below(3) as usize]);
         cluster.run();
         check(&cluster);
         cluster
     });
 }
 
-/// A server is lost; while the others take its place a second one, or the coordinator, or a worker
-/// is, too.
+/// A server crashes. While the others take its place, a second server, the coordinator or a worker
+/// crashes too.
 #[test]
-fn nothing_is_lost_when_somebody_is_in_the_middle_of_a_failover() {
+fn nothing_acknowledged_is_lost_when_a_node_crashes_in_a_failover() {
     let size = RunSize { servers: 4, workers: 3 };
     for_seeds("amid a failover", |seed| {
         let mut cluster = Cluster::elastic(seed, size, Faults::ALL, FAILURE_TIMEOUT, 3);
@@ -203,23 +208,23 @@ fn nothing_is_lost_when_somebody_is_in_the_middle_of_a_failover() {
         let server = random.below(4) as u32;
         cluster.crash_server(server, Span(random.below(60_000_000)));
         let second = NodeId::Server((server + 1 + random.below(3) as u32) % 4);
-        let who = [second, NodeId::Coordinator, NodeId::Worker(random.below(3) as u32)];
-        cluster.crash_amid(Moment::Failover, Some(who[random.below(3) as usize]));
+        let nodes = [second, NodeId::Coordinator, NodeId::Worker(random.below(3) as u32)];
+        cluster.crash_amid(Moment::Failover, Some(nodes[random.below(3) as usize]));
         cluster.run();
         check(&cluster);
         cluster
     });
 }
 
-/// A worker is lost, or the coordinator, when a lease is committed: it counts once, whether that
-/// was heard or not.
+/// A worker or the coordinator crashes when a lease is committed. The lease counts once, whether
+/// the commit was heard or not.
 #[test]
-fn every_example_counts_once_when_somebody_is_lost_in_the_middle_of_a_commit() {
+fn every_example_counts_once_when_a_node_crashes_in_a_commit() {
     for_seeds("amid a commit", |seed| {
         let mut cluster = Cluster::elastic(seed, SIZE, Faults::ALL, FAILURE_TIMEOUT, 2);
         let lessons = learns(&mut cluster, &counts(), SIZE.workers);
-        let who = if Xoshiro256::new(seed ^ 0xC033).chance(0.6) { None } else { Some(NodeId::Coordinator) };
-        cluster.crash_amid(Moment::Commit, who);
+        let node = if Xoshiro256::new(seed ^ 0xC033).chance(0.6) { None } else { Some(NodeId::Coordinator) };
+        cluster.crash_amid(Moment::Commit, node);
         cluster.run();
         cluster.check(every_lease_counted_once(lessons));
         cluster.check(all_finished());
@@ -227,12 +232,12 @@ fn every_example_counts_once_when_somebody_is_lost_in_the_middle_of_a_commit() {
     });
 }
 
-/// A replica with the stream metadata of another shard takes over: parts that it believes it holds
-/// are lost, or parts are applied twice.
+/// A replica with the stream metadata of another shard becomes head. Parts that it wrongly believes
+/// to hold are lost, or parts are applied twice.
 #[test]
-fn windows_that_are_joined_though_they_differ_are_noticed() {
-    // The replica that was backfilled wrongly has to become the head before the run ends: about one
-    // seed in twenty.
+fn a_backfill_with_foreign_metadata_is_noticed() {
+    // The wrongly backfilled replica must become head before the run ends, which it does in about
+    // one seed in twenty.
     caught_by(no_acknowledged_push_lost_or_doubled, Sabotage::BackfillForeignMetadata, |seed, broken| {
         let mut cluster = Cluster::elastic(seed, SIZE, Faults::ALL, FAILURE_TIMEOUT, 2);
         if broken {
@@ -241,7 +246,7 @@ fn windows_that_are_joined_though_they_differ_are_noticed() {
         works(&mut cluster, seed, SIZE, &rows(SIZE.workers));
         let mut random = Xoshiro256::new(seed ^ 0x5E12);
         cluster.join_server(Span(random.below(40_000_000)));
-        // When most replicas of the new server are backfilled.
+        // By then most replicas of the new server are backfilled.
         cluster.crash_server(random.below(3) as u32, Span(200_000_000 + random.below(60_000_000)));
         cluster
     });

@@ -1,5 +1,5 @@
-//! The change feed of a table, while servers come and go: a program that follows it ends with the
-//! rows that there are.
+//! The change feed while servers crash and join: a program that follows it ends with the table's
+//! rows.
 
 mod elastic;
 
@@ -11,11 +11,12 @@ use wire::FeedCursor;
 
 const WIDTH: usize = 2;
 const KEYS: u64 = 12;
-/// The worker that follows, and pushes nothing.
+/// The worker that follows the feed. It pushes nothing.
 const FOLLOWER: u32 = SIZE.workers - 1;
 const CLOCKS: u64 = 8;
 
-/// Every push of a worker assigns higher numbers than the one before.
+/// An assign table: every push of a worker assigns higher numbers than the one before. The seed
+/// chooses the rest.
 fn assigned(seed: u64) -> TableSpec {
     let spec = TableSpec::sparse("t", WIDTH as u32).number(NumberType::F64).updater(UpdaterSpec::Assign);
     let spec = if seed.is_multiple_of(2) { spec.ordered() } else { spec };
@@ -48,7 +49,7 @@ fn ending(spec: &TableSpec, table: TableIndex, follows: bool, from: FeedCursor) 
     steps
 }
 
-/// Pushes to keys of its own, and deletes them.
+/// The program of a worker that pushes to keys of its own, and deletes them.
 fn writer(random: &mut Xoshiro256, worker: u32, spec: &TableSpec, table: TableIndex, from: FeedCursor) -> Vec<Action> {
     let writers = u64::from(FOLLOWER);
     let own: Vec<u64> = (0..KEYS).filter(|key| key % writers == u64::from(worker)).collect();
@@ -86,8 +87,8 @@ fn follower(random: &mut Xoshiro256, spec: &TableSpec, table: TableIndex, from: 
     steps
 }
 
-/// Two workers write and one follows; a server crashes and another one comes, somewhere in the
-/// middle of the run; every shard has two replicas.
+/// Two workers write and one follows. While they do, a server crashes and another one joins. Every
+/// shard has two replicas.
 fn servers_come_and_go(seed: u64, spec: &TableSpec, sabotage: Option<Sabotage>) -> Cluster {
     let mut cluster = Cluster::elastic(seed, SIZE, Faults::ALL, FAILURE_TIMEOUT, 2);
     sabotage.into_iter().for_each(|sabotage| cluster.sabotage(sabotage));
@@ -103,7 +104,7 @@ fn servers_come_and_go(seed: u64, spec: &TableSpec, sabotage: Option<Sabotage>) 
     cluster
 }
 
-/// Pages of feeds that brought rows or deletions, and feeds that started over.
+/// How many pages brought rows or deletes, and how often a feed started over.
 fn followed(cluster: &Cluster) -> (usize, usize) {
     let pages = cluster.history().entries.iter().filter_map(|entry| match &entry.event {
         HistoryEvent::Followed { starts_over, keys, deleted, .. } => Some((*starts_over, keys.len() + deleted.len())),
@@ -114,7 +115,8 @@ fn followed(cluster: &Cluster) -> (usize, usize) {
 }
 
 fn feeds_hold(name: &str, table: impl Fn(u64) -> TableSpec) {
-    let (pages_seen, started_over) = (Cell::new(0), Cell::new(0));
+    let pages_seen = Cell::new(0);
+    let started_over = Cell::new(0);
     let seeds = for_seeds(name, |seed| {
         let mut cluster = servers_come_and_go(seed, &table(seed), None);
         cluster.run();

@@ -1,13 +1,13 @@
-//! How a run grows with its workers.
+//! A measurement: how the time of a run grows with the number of workers.
 
 use sim::*;
 use types::{Consistency, NumberType, TableSpec};
 
-/// Thousands of workers in lock-step, in seconds of ours:
+/// Measures runs of thousands of workers in lock-step, in virtual and real seconds:
 /// `cargo test --release -p slackwater-sim -- --ignored --nocapture`.
 #[test]
-#[ignore = "a look at growth, best in the release profile"]
-fn many_workers() {
+#[ignore = "a measurement, for the release profile"]
+fn run_time_by_workers() {
     for workers in [500, 1_000, 2_000] {
         let started = std::time::Instant::now();
         let mut cluster = Cluster::new(1, RunSize { servers: 4, workers }, Faults::NONE);
@@ -30,7 +30,8 @@ fn many_workers() {
             _ => None,
         });
         assert_eq!(last, Some(5.0 * f64::from(workers)));
-        let (virtual_s, real_s) = (cluster.history().ended.0 as f64 / 1e9, started.elapsed().as_secs_f64());
-        println!("{workers} workers: {virtual_s:.3} s in virtual time, {real_s:.1} s in ours");
+        let virtual_s = cluster.history().ended.0 as f64 / 1e9;
+        let real_s = started.elapsed().as_secs_f64();
+        println!("{workers} workers: {virtual_s:.3} s of virtual time in {real_s:.1} s of real time");
     }
 }

@@ -1,5 +1,4 @@
-//! Data leases: workers and servers come and go in the middle of them, and every example counts
-//! exactly once.
+//! Data leases while workers and servers crash and join: every example counts exactly once.
 
 use sim::*;
 use types::{Combine, Consistency, NumberType, Reduce, Span, TableSpec};
@@ -22,13 +21,15 @@ fn program(lessons: Lessons, slack: u64) -> Vec<Action> {
     steps
 }
 
-/// Who is lost, and who comes.
+/// Which nodes crash and join.
 #[derive(Clone, Copy)]
 struct Kills {
+    /// One worker crashes, and another joins.
     workers: bool,
+    /// One server crashes, and another joins.
     servers: bool,
-    /// A worker is cut off from the coordinator alone, for longer than the failure timeout: shards
-    /// go on hearing it.
+    /// A worker is cut off from the coordinator alone for longer than the failure timeout. Shards
+    /// still hear it.
     cut_off: bool,
 }
 
@@ -70,7 +71,7 @@ fn every_example_counts_once(name: &str, spec: &TableSpec, kills: Kills) {
 }
 
 #[test]
-fn every_example_counts_once_while_workers_come_and_go() {
+fn every_example_counts_once_while_workers_crash_and_join() {
     for slack in [0, 2] {
         let spec = counts().consistency(Consistency::slack(slack));
         every_example_counts_once(&format!("leases, workers, slack {slack}"), &spec, WORKERS);
@@ -78,42 +79,42 @@ fn every_example_counts_once_while_workers_come_and_go() {
 }
 
 #[test]
-fn what_a_worker_pushes_that_others_have_given_up_counts_once() {
+fn pushes_of_a_worker_that_counts_as_lost_count_once() {
     let kills = Kills { workers: false, servers: false, cut_off: true };
     let spec = counts().consistency(Consistency::slack(1));
     every_example_counts_once("leases, a worker cut off", &spec, kills);
 }
 
-/// Every shard is told of every example once, whether it has rows of it or not; and it forgets
-/// leases that are over.
+/// Every shard is told of every example once, even if it has no rows of it, and forgets leases that
+/// are done.
 #[test]
-fn examples_are_told_once_and_leases_forgotten() {
+fn shards_count_every_example_once_and_forget_done_leases() {
     let spec = counts().consistency(Consistency::slack(1));
     let forgot_all = std::cell::Cell::new(0);
     let seeds = for_seeds("leases, examples", |seed| {
         let (mut cluster, lessons) = learning(seed, &spec, WORKERS, None);
         cluster.run();
         let servers = (0..SIZE.servers).map(|server| cluster.server_counts(server).shards);
-        let (examples, kept) =
-            servers.fold((0, 0), |(examples, kept), counts| (examples + counts.examples, kept + counts.leases));
+        let (examples, leases) =
+            servers.fold((0, 0), |(examples, leases), counts| (examples + counts.examples, leases + counts.leases));
         let shards = 2 * u64::from(SIZE.servers);
-        // Servers are told one after the other, and the run may end before.
-        forgot_all.set(forgot_all.get() + u64::from(kept == 0));
+        // Servers forget step by step, and the run may end before the last step.
+        forgot_all.set(forgot_all.get() + u64::from(leases == 0));
         assert_eq!(examples, shards * u64::from(lessons.epochs) * lessons.all_keys().len() as u64, "seed {seed}");
         cluster
     });
-    println!("all was forgotten in {} of {seeds} seeds", forgot_all.get());
-    assert!(3 * forgot_all.get() >= seeds, "all was forgotten in {} of {seeds} seeds", forgot_all.get());
+    println!("all leases were forgotten in {} of {seeds} seeds", forgot_all.get());
+    assert!(3 * forgot_all.get() >= seeds, "all leases were forgotten in {} of {seeds} seeds", forgot_all.get());
 }
 
 #[test]
-fn every_example_counts_once_while_servers_and_workers_come_and_go() {
+fn every_example_counts_once_while_servers_and_workers_crash_and_join() {
     let spec = counts().consistency(Consistency::slack(1));
     every_example_counts_once("leases, servers and workers", &spec, ALL);
 }
 
 #[test]
-fn a_dead_workers_half_done_clock_counts_for_what_came_of_it() {
+fn a_crashed_workers_open_clock_counts_the_pushes_that_arrived() {
     let spec = counts().consistency(Consistency::slack(1)).combine(Combine::Clock(Reduce::Sum));
     every_example_counts_once("leases, by clock", &spec, ALL);
 }
@@ -121,12 +122,12 @@ fn a_dead_workers_half_done_clock_counts_for_what_came_of_it() {
 #[test]
 fn broken_leases_are_noticed() {
     let spec = counts().consistency(Consistency::slack(1));
-    // Pieces that two workers push count twice; those of a worker that is lost after its commit,
-    // not at all.
+    // Parts that two workers push count twice. Parts of a worker that crashes after its commit do
+    // not count at all.
     for (sabotage, counts) in
         [(Sabotage::ForgetLeasedParts, "counts 3 times"), (Sabotage::CommitUnseen, "counts 1 times")]
     {
-        // Each run has the one table.
+        // Each run has one table.
         let checker = || every_lease_counted_once(lessons(TableIndex(0)));
         let violation =
             caught_by(checker, sabotage, |seed, broken| learning(seed, &spec, WORKERS, broken.then_some(sabotage)).0);

@@ -1,5 +1,5 @@
-//! Nodes that leave by order: nothing is lost, nobody waits for them, and there are never fewer
-//! replicas than there should be.
+//! Draining: nodes that are told to leave lose nothing, no node waits for them, and no shard has
+//! too few replicas meanwhile.
 
 mod elastic;
 
@@ -11,8 +11,8 @@ fn rows() -> TableSpec {
     elastic::rows(SIZE.workers)
 }
 
-/// A server and a worker are told to leave somewhere in the middle, and so is a second server when
-/// another has come.
+/// While workers run their programs, a worker and two servers are told to leave, and another server
+/// joins.
 fn leave(seed: u64, spec: &TableSpec, prepare: impl FnOnce(&mut Cluster, &mut Xoshiro256)) -> Cluster {
     let mut cluster = elastic::cluster(seed, spec, None);
     let mut random = Xoshiro256::new(seed ^ 0x1EA_5E5);
@@ -41,7 +41,7 @@ fn a_drained_server_loses_nothing_and_no_shard_has_fewer_replicas() {
 }
 
 #[test]
-fn clocks_are_whole_when_nodes_leave_by_order() {
+fn clocks_are_whole_when_nodes_are_told_to_leave() {
     let spec = rows().consistency(Consistency::slack(1)).combine(Combine::Clock(Reduce::Sum));
     for_seeds("leaving, by clock", |seed| {
         let cluster = leave(seed, &spec, |_, _| {});
@@ -53,7 +53,7 @@ fn clocks_are_whole_when_nodes_leave_by_order() {
 }
 
 #[test]
-fn a_server_leaves_though_the_coordinator_is_lost_meanwhile() {
+fn a_server_leaves_although_the_coordinator_crashes_meanwhile() {
     let spec = rows().consistency(Consistency::slack(1));
     for_seeds("leaving, coordinators lost", |seed| {
         let cluster = leave(seed, &spec, |cluster, random| {

@@ -1,5 +1,5 @@
-//! Workers come and go, and nobody else notices more than that: bounds are kept, nothing
-//! acknowledged is lost, and every run ends.
+//! Workers crash and join while others go on: reads keep their bounds, no acknowledged push is
+//! lost, and every run ends.
 
 mod elastic;
 
@@ -7,7 +7,7 @@ use elastic::{EVERYBODY, FAILURE_TIMEOUT, SIZE};
 use sim::*;
 use types::{Combine, Consistency, Reduce, Span, TableSpec};
 
-/// One worker crashes, and another comes, both somewhere in the middle of the run.
+/// One worker crashes and another joins while the run lasts.
 fn coming_and_going(seed: u64, spec: &TableSpec, work: &Workload, faults: Faults) -> Cluster {
     let mut cluster = Cluster::elastic(seed, SIZE, faults, FAILURE_TIMEOUT, 1);
     let table = cluster.table(spec.clone());
@@ -26,7 +26,7 @@ fn rows() -> TableSpec {
 }
 
 #[test]
-fn bounds_hold_and_nothing_is_lost_while_workers_come_and_go() {
+fn bounds_hold_and_nothing_is_lost_while_workers_crash_and_join() {
     let work = Workload { clocks: 8, ..Workload::default() };
     for slack in [0, 2] {
         let spec = rows().consistency(Consistency::slack(slack));
@@ -44,7 +44,7 @@ fn bounds_hold_and_nothing_is_lost_while_workers_come_and_go() {
 }
 
 #[test]
-fn clocks_are_whole_while_workers_come_and_go() {
+fn clocks_are_whole_while_workers_crash_and_join() {
     let work = Workload { clocks: 8, ..Workload::default() };
     let spec = rows().consistency(Consistency::slack(1)).combine(Combine::Clock(Reduce::Sum));
     for_seeds("coming and going, by clock", |seed| {

@@ -1,5 +1,5 @@
-//! A seed counts when everything that was planned for it has happened: not when that came too late,
-//! or to nobody.
+//! Planned faults: a seed counts only if every planned fault happened. A fault does not happen if
+//! the run is over by then, or if it meets no node or frame.
 
 mod elastic;
 
@@ -7,12 +7,14 @@ use elastic::SIZE;
 use sim::*;
 use types::{Consistency, NodeId, Span};
 
-/// A run takes longer than the one, and ends before the other.
+/// A time within every run.
 const SOON: Span = Span::from_millis(20);
+/// A time after the end of every run.
 const LATE: Span = Span::from_secs(100);
+/// How long a fault lasts.
 const LENGTH: Span = Span::from_millis(300);
 
-/// Whether a seed counts for which this was planned.
+/// Whether a seed with this planned fault counts.
 fn happens(seed: u64, plan: impl Fn(&mut Cluster)) -> bool {
     let mut cluster = elastic::cluster(seed, &elastic::rows(SIZE.workers).consistency(Consistency::slack(1)), None);
     plan(&mut cluster);
@@ -21,7 +23,7 @@ fn happens(seed: u64, plan: impl Fn(&mut Cluster)) -> bool {
 }
 
 #[test]
-fn what_comes_in_the_middle_of_a_run_happens_and_what_would_come_after_it_does_not() {
+fn a_planned_fault_happens_within_a_run_and_not_after_it() {
     const SLOW: LinkFault = LinkFault::Slow(Span::from_millis(5));
     const SERVER: NodeId = NodeId::Server(0);
     const WORKER: NodeId = NodeId::Worker(0);
@@ -43,14 +45,15 @@ fn what_comes_in_the_middle_of_a_run_happens_and_what_would_come_after_it_does_n
         ("a clock is set back", |cluster, at| cluster.set_clock_back(WORKER, at, SOON)),
     ];
     for (name, plan) in plans {
-        // A coordinator that is to go with its next decision may have none left to make.
-        assert!((0..5).any(|seed| happens(seed, |cluster| plan(cluster, SOON))), "{name}, and nobody notices");
-        assert!(!(0..5).any(|seed| happens(seed, |cluster| plan(cluster, LATE))), "{name} when the run is over");
+        // Several seeds, because a coordinator that would crash at its next decision may have none
+        // left to make.
+        assert!((0..5).any(|seed| happens(seed, |cluster| plan(cluster, SOON))), "{name} within a run: not counted");
+        assert!(!(0..5).any(|seed| happens(seed, |cluster| plan(cluster, LATE))), "{name} after a run: counted");
     }
 }
 
 #[test]
-fn nobody_is_lost_in_the_middle_of_what_never_begins() {
+fn no_node_crashes_in_a_moment_that_never_begins() {
     for moment in [Moment::Checkpoint, Moment::Migration, Moment::Failover, Moment::Commit] {
         for node in [None, Some(NodeId::Coordinator), Some(NodeId::Server(0))] {
             assert!(!happens(0, |cluster| cluster.crash_amid(moment, node)), "{moment:?} {node:?}");
@@ -59,10 +62,14 @@ fn nobody_is_lost_in_the_middle_of_what_never_begins() {
 }
 
 #[test]
-fn what_happens_to_nobody_has_not_happened() {
-    let (one, other) = (NodeId::Worker(0), NodeId::Worker(1));
+fn a_fault_that_meets_no_node_or_frame_has_not_happened() {
+    let one = NodeId::Worker(0);
+    let other = NodeId::Worker(1);
     for fault in [LinkFault::Cut, LinkFault::Slow(SOON)] {
-        assert!(!happens(0, |cluster| cluster.fault_link(one, other, fault, SOON, LENGTH)), "workers never meet");
+        assert!(
+            !happens(0, |cluster| cluster.fault_link(one, other, fault, SOON, LENGTH)),
+            "workers send each other no frames"
+        );
     }
     let lost = |cluster: &mut Cluster| cluster.crash_worker(0, SOON);
     assert!(happens(0, lost));
@@ -70,12 +77,12 @@ fn what_happens_to_nobody_has_not_happened() {
         lost(cluster);
         cluster.set_clock_back(one, Span::from_millis(40), SOON);
     };
-    assert!(!happens(0, looked_at), "nobody goes by the clock of a worker that is lost");
+    assert!(!happens(0, looked_at), "a crashed worker's clock counts for no node");
 }
 
-/// The second is to go while nobody leads: the one who leads next goes.
+/// The second crash is due while no coordinator leads: the next coordinator crashes.
 #[test]
-fn two_coordinators_are_lost_though_the_first_is_still_away() {
+fn two_coordinators_crash_although_none_leads_between() {
     let lost = (0..20).filter(|seed| {
         happens(*seed, |cluster| {
             cluster.crash_server(0, SOON);

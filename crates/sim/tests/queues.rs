@@ -1,4 +1,4 @@
-//! Queues have bounds and push back: who sends too much waits where it is, and is told for whom.
+//! Backpressure: queues have bounds. A worker that sends too much waits, and is told for whom.
 
 use sim::*;
 use types::{
@@ -8,7 +8,7 @@ use worker::Notice;
 
 const SIZE: RunSize = RunSize { servers: 2, workers: 2 };
 
-/// Worker 0 pushes clock after clock and never reads; worker 1 begins after 10 s.
+/// Worker 0 pushes clock after clock and never reads. Worker 1 begins after 10 s.
 fn running_ahead(consistency: Consistency, sabotage: Option<Sabotage>) -> Cluster {
     let mut cluster = Cluster::new(7, SIZE, Faults::NONE);
     let spec = TableSpec::dense("t", 2, 1).number(NumberType::F64).consistency(consistency);
@@ -31,7 +31,7 @@ fn running_ahead(consistency: Consistency, sabotage: Option<Sabotage>) -> Cluste
 }
 
 #[test]
-fn a_worker_that_never_reads_stays_within_the_clocks_that_are_held() {
+fn a_worker_that_never_reads_stays_within_the_held_clocks() {
     for consistency in [Consistency::Unbounded, Consistency::slack(10_000), Consistency::Delay { tau: 9 }] {
         let cluster = running_ahead(consistency, None);
         cluster.check(all_finished());
@@ -46,17 +46,17 @@ fn a_worker_that_never_reads_stays_within_the_clocks_that_are_held() {
         let told = |event: &HistoryEvent| matches!(event, HistoryEvent::Noticed(Notice::Push { on, .. }) if on == &[WorkerId(1)]);
         assert!(
             entries.iter().any(|entry| entry.worker == 0 && told(&entry.event)),
-            "{consistency}: it is told for whom"
+            "{consistency}: worker 0 is told that it waits for worker 1"
         );
     }
     let caught = running_ahead(Consistency::Unbounded, Some(Sabotage::PromiseRoom));
     println!("{}", caught.violation(held_clocks_at_most(HELD_CLOCKS)).expect("a worker far ahead is caught"));
 }
 
-/// A table made in the middle of a run, by a worker far beyond what the shards have heard of the
-/// others.
+/// Workers make a table after many clocks. The first one to make it is far ahead of what the new
+/// shards know of the other.
 #[test]
-fn a_late_table_has_room_once_everybody_knows_of_it() {
+fn a_late_table_has_room_once_all_workers_know_of_it() {
     for_seeds("a clock table made after many clocks", |seed| {
         let mut cluster = Cluster::new(seed, SIZE, Faults::ALL);
         let early = cluster.table(TableSpec::dense("early", 2, 1).consistency(Consistency::slack(3)));
@@ -86,7 +86,7 @@ fn a_late_table_has_room_once_everybody_knows_of_it() {
     });
 }
 
-/// Worker 0 asks for far more than it may have under way while worker 1 holds every read back.
+/// Worker 0 asks for far more reads than it may have open, while worker 1 holds up every read.
 fn asking(sabotage: Option<Sabotage>) -> Cluster {
     const READS: usize = OPEN_READS + 2 * READS_AT_ONCE;
     let mut cluster = Cluster::new(3, SIZE, Faults::NONE);
@@ -102,7 +102,7 @@ fn asking(sabotage: Option<Sabotage>) -> Cluster {
 }
 
 #[test]
-fn reads_beyond_those_under_way_wait_in_the_worker() {
+fn reads_beyond_the_bound_wait_in_the_worker() {
     let cluster = asking(None);
     cluster.check(all_finished());
     cluster.check(open_reads_at_most(OPEN_READS));

@@ -1,5 +1,5 @@
-//! A machine that is given the same inputs says the same bytes, and so it does when they were
-//! written down between.
+//! Replay: a new machine that gets recorded inputs sends the same bytes, also if the inputs were
+//! encoded and decoded between.
 
 use shard::ServerInput;
 use sim::*;
@@ -9,7 +9,7 @@ use worker::{KeyListDictionary, WorkerInput};
 
 const SIZE: RunSize = RunSize { servers: 2, workers: 3 };
 
-/// Every other run has codecs that draw random numbers, keep residuals and send deltas.
+/// Tables of odd seeds have codecs that draw random numbers, keep residuals and send deltas.
 fn spec(seed: u64) -> TableSpec {
     let eager = Consistency::Bounded { slack: 1, eager: true };
     let spec = TableSpec::sparse("t", SIZE.workers).cached(20);
@@ -27,14 +27,15 @@ fn recorded(seed: u64) -> Cluster {
     let work = Workload { nan: 0.1, ..Workload::default() };
     let mut programs = work.programs(seed, SIZE, table, &spec);
     if seed.is_multiple_of(3) {
-        // Lists that are chosen from another, after that one; and a question about them.
+        // The whole list, then lists that are chosen from it, and a question about active rows.
         cluster.choose_from(&work.keys);
         let first = [Action::pull(table, &work.keys), Action::Ask { table, keys: work.keys[2..5].to_vec() }];
         programs.iter_mut().for_each(|steps| drop(steps.splice(1..1, first.clone())));
     }
     if seed.is_multiple_of(2) {
-        // Rows that are set, read with their updater's state, and read again.
-        let (keys, rows) = (work.keys[..2].to_vec(), vec![1.0; 2 * SIZE.workers as usize]);
+        // Rows that are set, and read with their updater's state.
+        let keys = work.keys[..2].to_vec();
+        let rows = vec![1.0; 2 * SIZE.workers as usize];
         let set = Action::Set { table, keys: keys.clone(), rows };
         let steps = [set, Action::PullRowState { table, keys, last: false }];
         programs.iter_mut().for_each(|program| drop(program.splice(1..1, steps.clone())));
@@ -45,7 +46,7 @@ fn recorded(seed: u64) -> Cluster {
     cluster
 }
 
-/// As it comes back from a file.
+/// The input after encoding and decoding, as from a file.
 fn server_input(input: &ServerInput) -> ServerInput {
     let mut bytes = Vec::new();
     input.put(&mut bytes);
@@ -65,14 +66,14 @@ fn worker_input(input: &WorkerInput, [written, read]: &mut [KeyListDictionary; 2
 }
 
 #[test]
-fn a_recorded_run_can_be_fed_back() {
+fn a_replay_sends_the_recorded_frames() {
     for_seeds("replay of servers and workers", |seed| {
         let cluster = recorded(seed);
         let plan = &cluster.history().plan;
         for server in 0..SIZE.servers {
             let record = cluster.server_record(server);
             let said = replay_server(NodeId::Server(server), plan, record.iter().map(|(input, _)| server_input(input)));
-            assert!(record.iter().map(|(_, said)| said).eq(&said), "seed {seed}: server {server} said otherwise");
+            assert!(record.iter().map(|(_, said)| said).eq(&said), "seed {seed}: server {server} sent other frames");
             assert!(said.iter().flatten().count() > 0);
         }
         for worker in 0..SIZE.workers {
@@ -80,14 +81,14 @@ fn a_recorded_run_can_be_fed_back() {
             let mut lists = <[KeyListDictionary; 2]>::default();
             let inputs = record.iter().map(|(input, _)| worker_input(input, &mut lists));
             let said = replay_worker(worker, plan, cluster.worker_settings(), inputs);
-            assert!(record.iter().map(|(_, said)| said).eq(&said), "seed {seed}: worker {worker} said otherwise");
+            assert!(record.iter().map(|(_, said)| said).eq(&said), "seed {seed}: worker {worker} sent other frames");
         }
         cluster
     });
 }
 
 #[test]
-fn a_seed_gives_one_history() {
+fn a_seed_always_gives_the_same_history() {
     for seed in 0..10 {
         let [one, other] = [recorded(seed), recorded(seed)];
         // NaN is not equal to itself, so the histories are compared as they print.

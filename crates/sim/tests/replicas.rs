@@ -1,5 +1,5 @@
-//! Servers come and go: their replicas take over, and nothing acknowledged is lost or counted
-//! twice.
+//! Failover: servers crash, join or are cut off. Other replicas take over, and no acknowledged push
+//! is lost or counted twice.
 
 mod elastic;
 
@@ -11,7 +11,7 @@ fn rows() -> TableSpec {
     elastic::rows(SIZE.workers)
 }
 
-/// A server crashes and another one comes, both somewhere in the middle of the run.
+/// A server crashes and another one joins while the run lasts.
 fn servers_come_and_go(seed: u64, spec: &TableSpec, sabotage: Option<Sabotage>) -> Cluster {
     let mut cluster = elastic::cluster(seed, spec, sabotage);
     let mut random = Xoshiro256::new(seed ^ 0x5E12_7E12);
@@ -20,8 +20,8 @@ fn servers_come_and_go(seed: u64, spec: &TableSpec, sabotage: Option<Sabotage>) 
     cluster
 }
 
-/// A server is cut off, from everybody or from the coordinator alone, for longer than the failure
-/// timeout, and comes back.
+/// A server is cut off, from all nodes or from the coordinator alone, for longer than the failure
+/// timeout. Then it is connected again.
 fn a_server_is_cut_off(seed: u64, spec: &TableSpec, sabotage: Option<Sabotage>) -> Cluster {
     let mut cluster = elastic::cluster(seed, spec, sabotage);
     let mut random = Xoshiro256::new(seed ^ 0x150_1A7E);
@@ -58,7 +58,7 @@ fn clocks_are_whole_when_a_server_is_lost() {
 }
 
 #[test]
-fn a_server_that_is_cut_off_answers_for_nothing_that_another_holds() {
+fn a_server_that_is_cut_off_answers_for_no_shard_of_another() {
     let spec = rows().consistency(Consistency::slack(1));
     for_seeds("servers cut off", |seed| {
         let mut cluster = a_server_is_cut_off(seed, &spec, None);
@@ -68,9 +68,9 @@ fn a_server_that_is_cut_off_answers_for_nothing_that_another_holds() {
     });
 }
 
-/// Everything is acknowledged when a server crashes, and read when another has taken its place.
-/// Nothing but the rows could tell that something is missing: nobody pushes after that, and
-/// nobody's read waits for clocks.
+/// A server crashes when all pushes are acknowledged, and workers read when another has taken its
+/// place. Only the rows show whether a push is missing: no worker pushes after the crash, and no
+/// read waits for clocks.
 fn a_server_crashes_between_pushes_and_reads(seed: u64, sabotage: Option<Sabotage>) -> Cluster {
     let spec = rows().consistency(Consistency::Unbounded);
     let mut cluster = Cluster::elastic(seed, SIZE, Faults::ALL, FAILURE_TIMEOUT, 2);
@@ -127,7 +127,7 @@ fn resends_leave_out_no_row_that_changed_once() {
 }
 
 #[test]
-fn what_is_acknowledged_before_the_tail_has_it_is_missed() {
+fn pushes_acknowledged_before_the_tail_has_them_are_noticed() {
     let sabotage = Sabotage::AcknowledgeForTheTail;
     let violation = caught_by(no_acknowledged_push_lost_or_doubled, sabotage, |seed, broken| {
         a_server_crashes_between_pushes_and_reads(seed, broken.then_some(sabotage))
@@ -136,8 +136,9 @@ fn what_is_acknowledged_before_the_tail_has_it_is_missed() {
 }
 
 #[test]
-fn what_a_copy_does_not_know_to_be_there_is_found_twice() {
-    let (spec, sabotage) = (rows().consistency(Consistency::slack(1)), Sabotage::ForgetAppliedNumbers);
+fn a_replica_that_forgets_applied_numbers_is_noticed() {
+    let spec = rows().consistency(Consistency::slack(1));
+    let sabotage = Sabotage::ForgetAppliedNumbers;
     let violation = caught_by(no_acknowledged_push_lost_or_doubled, sabotage, |seed, broken| {
         servers_come_and_go(seed, &spec, broken.then_some(sabotage))
     });

@@ -1,4 +1,4 @@
-//! Runs that lease their data, lose nodes, and go on from any of their checkpoints with other
+//! Runs that lease their data, lose nodes, and resume from any of their checkpoints with other
 //! numbers of servers and workers: every example counts exactly once.
 
 use sim::*;
@@ -24,20 +24,21 @@ fn program(lessons: Lessons) -> Vec<Action> {
     steps
 }
 
-/// Gives a cluster its table, and everybody something to learn.
+/// Gives a cluster its table, and every worker the program that learns from leases.
 fn learns(cluster: &mut Cluster, spec: &TableSpec, workers: u32) -> Lessons {
     let lessons = lessons(cluster.table(spec.clone()));
     cluster.programs(vec![program(lessons); workers as usize]);
     lessons
 }
 
-/// A run in which a worker comes, and one node crashes in the middle of the first checkpoint and
-/// another somewhere.
+/// A run in which a worker joins, one node crashes in the middle of the first checkpoint, and
+/// another node crashes at a random time.
 fn first_run(seed: u64, spec: &TableSpec, random: &mut Xoshiro256) -> Cluster {
     let mut cluster = Cluster::elastic(seed, SIZE, Faults::ALL, FAILURE_TIMEOUT, 2);
     let lessons = learns(&mut cluster, spec, SIZE.workers);
     cluster.join_worker(Span(random.below(40_000_000)), program(lessons));
-    let (server, worker) = (random.below(3) as u32, random.below(3) as u32);
+    let server = random.below(3) as u32;
+    let worker = random.below(3) as u32;
     if random.chance(0.5) {
         cluster.crash_amid(Moment::Checkpoint, Some(NodeId::Server(server)));
         cluster.crash_worker(worker, Span(random.below(60_000_000)));
@@ -52,8 +53,8 @@ fn first_run(seed: u64, spec: &TableSpec, random: &mut Xoshiro256) -> Cluster {
     cluster
 }
 
-/// Goes on from a checkpoint, with other numbers of nodes, of which some are lost again.
-fn goes_on(seed: u64, spec: &TableSpec, from: &SavedCheckpoint, random: &mut Xoshiro256) -> Cluster {
+/// Resumes from a checkpoint, with other numbers of nodes, of which some crash again.
+fn resume(seed: u64, spec: &TableSpec, from: &SavedCheckpoint, random: &mut Xoshiro256) -> Cluster {
     let size = RunSize { servers: 2 + random.below(3) as u32, workers: 1 + random.below(4) as u32 };
     let mut cluster = Cluster::resumed(seed, size, Faults::ALL, FAILURE_TIMEOUT, 2, from);
     let lessons = learns(&mut cluster, spec, size.workers);
@@ -70,40 +71,43 @@ fn goes_on(seed: u64, spec: &TableSpec, from: &SavedCheckpoint, random: &mut Xos
 }
 
 fn every_example_counts_once(name: &str, spec: &TableSpec) {
-    let (resumed, done, left) = (Cell::new(0), Cell::new(0), Cell::new(0));
+    let resumed = Cell::new(0);
+    let done = Cell::new(0);
+    let left = Cell::new(0);
     let seeds = for_seeds(name, |seed| {
         let mut random = Xoshiro256::new(seed ^ 0x0009_E50B);
         let cluster = first_run(seed, spec, &mut random);
         if !cluster.saved_checkpoints().is_empty() {
             let from = &cluster.saved_checkpoints()[random.below(cluster.saved_checkpoints().len() as u64) as usize];
-            let second = goes_on(seed, spec, from, &mut random);
+            let second = resume(seed, spec, from, &mut random);
             resumed.set(resumed.get() + u64::from(second.all_happened()));
             done.set(done.get() + from.leases_done());
             left.set(left.get() + 24 - from.leases_done());
         }
         cluster
     });
-    let (resumed, done, left) = (resumed.get(), done.get(), left.get());
-    let what = format!("{name}: {resumed} of {seeds} runs went on, with {done} leases done and {left} left");
+    let resumed = resumed.get();
+    let done = done.get();
+    let left = left.get();
+    let what = format!("{name}: {resumed} of {seeds} runs resumed, with {done} leases done and {left} left");
     println!("{what}");
-    assert!(4 * resumed >= 3 * seeds, "{what}: too few, or who was to be lost again was not");
-    // Most of them from the middle: neither from the beginning nor from the end.
+    assert!(4 * resumed >= 3 * seeds, "{what}: too few resumed, or planned crashes did not happen");
+    // Most runs resume from the middle of the data, not from its beginning or end.
     let third = |leases: u64| seeds == 0 || 3 * leases >= done + left;
     assert!(third(done) && third(left), "{what}");
 }
 
 #[test]
-fn every_example_counts_once_in_a_run_that_goes_on() {
+fn every_example_counts_once_in_a_resumed_run() {
     every_example_counts_once("resumed", &counts());
 }
 
 #[test]
-fn so_it_does_where_contributions_meet_by_clock() {
+fn every_example_counts_once_in_a_resumed_run_by_clock() {
     every_example_counts_once("resumed, by clock", &counts().combine(Combine::Clock(Reduce::Sum)));
 }
 
-/// A run that ends well, whoever was lost on the way, leaves a checkpoint in which everything is
-/// done.
+/// A run that ends leaves a last checkpoint in which all leases are done, even if nodes crashed.
 #[test]
 fn the_last_checkpoint_of_a_run_holds_all_of_it() {
     for (name, spec) in [("each", counts()), ("by clock", counts().combine(Combine::Clock(Reduce::Sum)))] {
@@ -118,14 +122,14 @@ fn the_last_checkpoint_of_a_run_holds_all_of_it() {
             cluster.check(every_lease_counted_once(lessons));
             let last = cluster.saved_checkpoints().last().expect("one at the end");
             assert_eq!(last.leases_done(), 24, "seed {seed}");
-            goes_on(seed, &spec, last, &mut random);
+            resume(seed, &spec, last, &mut random);
             cluster
         });
     }
 }
 
 #[test]
-fn a_coordinator_that_is_lost_in_the_middle_of_a_checkpoint_leaves_those_before_whole() {
+fn a_coordinator_that_crashes_in_a_checkpoint_leaves_earlier_ones_whole() {
     let whole = Cell::new(0);
     let spec = counts();
     let seeds = for_seeds("resumed, coordinators", |seed| {
@@ -138,19 +142,19 @@ fn a_coordinator_that_is_lost_in_the_middle_of_a_checkpoint_leaves_those_before_
         cluster.check(every_lease_counted_once(lessons));
         cluster.check(all_finished());
         whole.set(whole.get() + u64::from(!cluster.saved_checkpoints().is_empty()));
-        cluster.saved_checkpoints().last().into_iter().for_each(|from| drop(goes_on(seed, &spec, from, &mut random)));
+        cluster.saved_checkpoints().last().into_iter().for_each(|from| drop(resume(seed, &spec, from, &mut random)));
         cluster
     });
-    println!("{} of {seeds} runs have a checkpoint that is whole", whole.get());
-    assert!(4 * whole.get() >= 3 * seeds, "{} of {seeds} runs have a checkpoint that is whole", whole.get());
+    println!("{} of {seeds} runs have a whole checkpoint", whole.get());
+    assert!(4 * whole.get() >= 3 * seeds, "{} of {seeds} runs have a whole checkpoint", whole.get());
 }
 
-/// A worker that is ahead leaves, and one behind it does its lease again: what the first had pushed
-/// counts in a clock that the second is not in yet. A checkpoint in between must not take the lease
-/// to be done.
+/// A worker that is ahead leaves, and a worker behind it learns from its lease again. The first
+/// worker's parts count in a clock that the second has not reached. A checkpoint between the two
+/// must not count the lease as done.
 #[test]
-#[ignore = "one seed in a thousand comes to it: a minute, run by night"]
-fn a_lease_that_is_done_before_its_pieces_count_is_noticed() {
+#[ignore = "one seed in a thousand shows it: takes a minute, run nightly"]
+fn a_lease_that_is_done_before_its_parts_count_is_noticed() {
     let spec = counts().combine(Combine::Clock(Reduce::Sum));
     let found = (0..5000).find_map(|seed| {
         let mut random = Xoshiro256::new(seed ^ 0xA4EAD);
@@ -167,5 +171,5 @@ fn a_lease_that_is_done_before_its_pieces_count_is_noticed() {
             resumed.violation(every_lease_counted_once(lessons)).map(|violation| violation.to_string())
         })
     });
-    println!("{}", found.expect("a lease is taken to be done that is not"));
+    println!("{}", found.expect("a lease counts as done that is not"));
 }

@@ -1,5 +1,5 @@
-//! Rows that are set, among pushes to the same rows: none is lost, and none comes after what its
-//! worker did later.
+//! Sets of row state among pushes to the same rows: no set is lost, and sets and pushes of a worker
+//! are applied in its order.
 
 mod elastic;
 
@@ -8,12 +8,13 @@ use sim::*;
 use types::{Consistency, NumberType, Span, TableSpec, UpdaterSpec};
 
 const WIDTH: usize = 2;
-/// Keys of each worker: nobody else writes them.
+/// The number of keys of each worker: no other worker writes them.
 const OWN: u64 = 4;
 
-/// A table whose shape, updater and cache go by the seed.
+/// A table. The seed chooses its shape, updater and cache.
 fn table(seed: u64) -> TableSpec {
-    let (updater, rows) = (updaters(seed), OWN * u64::from(SIZE.workers));
+    let updater = updaters(seed);
+    let rows = OWN * u64::from(SIZE.workers);
     let spec = match seed % 2 {
         0 => TableSpec::sparse("t", WIDTH as u32),
         _ => TableSpec::dense("t", rows, WIDTH as u32),
@@ -36,9 +37,9 @@ fn updaters(seed: u64) -> UpdaterSpec {
     }
 }
 
-/// Pushes to own rows and sets them, in any order, and reads them and those of others.
+/// Pushes to own rows and sets them, in random order, and reads them and rows of other workers.
 fn program(random: &mut Xoshiro256, worker: u32, spec: &TableSpec, table: TableIndex, slack: usize) -> Vec<Action> {
-    let kept = update::row_state_width(spec).expect("built in");
+    let stored = update::row_state_width(spec).expect("built in");
     let own: Vec<u64> = (0..OWN).map(|key| u64::from(worker) * OWN + key).collect();
     let all: Vec<u64> = (0..OWN * u64::from(SIZE.workers)).collect();
     let numbers =
@@ -55,7 +56,7 @@ fn program(random: &mut Xoshiro256, worker: u32, spec: &TableSpec, table: TableI
                     keys,
                     after: Vec::new(),
                 },
-                2 | 3 => Action::Set { table, rows: numbers(random, keys.len() * kept), keys },
+                2 | 3 => Action::Set { table, rows: numbers(random, keys.len() * stored), keys },
                 4 => Action::pull(table, if random.chance(0.5) { &all } else { &own }),
                 _ => Action::PullRowState { table, keys: own.clone(), last: false },
             });
@@ -74,8 +75,7 @@ fn programs(seed: u64, spec: &TableSpec, table: TableIndex) -> Vec<Vec<Action>> 
     (0..SIZE.workers).map(|worker| program(&mut random, worker, spec, table, slack)).collect()
 }
 
-/// A server crashes and another one comes, somewhere in the middle of the run; every shard has two
-/// replicas.
+/// A server crashes and another one joins while the run lasts. Every shard has two replicas.
 fn servers_come_and_go(seed: u64, sabotage: Option<Sabotage>) -> Cluster {
     let mut cluster = Cluster::elastic(seed, SIZE, Faults::ALL, FAILURE_TIMEOUT, 2);
     sabotage.into_iter().for_each(|sabotage| cluster.sabotage(sabotage));
@@ -95,33 +95,33 @@ fn sets_and_row_state_reads(cluster: &Cluster) -> (usize, usize) {
 }
 
 #[test]
-fn rows_that_are_set_stay_set_when_a_server_is_lost_and_pushes_come_before_or_after_them() {
+fn sets_and_pushes_keep_their_order_when_a_server_is_lost() {
     for_seeds("rows set, servers lost", |seed| {
         let mut cluster = servers_come_and_go(seed, None);
         cluster.run();
         cluster.check(one_head_at_a_time());
         cluster.check(rows_are_as_their_writer_left_them());
         cluster.check(all_finished());
-        let (sets, kept) = sets_and_row_state_reads(&cluster);
-        assert!(sets > 10 && kept > 10, "seed {seed}: {sets} sets and {kept} reads of rows as they are kept");
+        let (sets, reads) = sets_and_row_state_reads(&cluster);
+        assert!(sets > 10 && reads > 10, "seed {seed}: {sets} sets and {reads} reads of row state");
         cluster
     });
 }
 
-/// Everything is set and acknowledged when a server crashes, and read when another has taken its
-/// place: only the rows can tell what is missing.
+/// A server crashes when all sets are acknowledged, and workers read when another has taken its
+/// place. Only the rows show whether a set is missing.
 fn a_server_crashes_between_sets_and_reads(seed: u64, sabotage: Option<Sabotage>) -> Cluster {
     let mut cluster = Cluster::elastic(seed, SIZE, Faults::ALL, FAILURE_TIMEOUT, 2);
     sabotage.into_iter().for_each(|sabotage| cluster.sabotage(sabotage));
     let spec = table(seed).consistency(Consistency::Unbounded);
-    let kept = update::row_state_width(&spec).expect("built in");
+    let stored = update::row_state_width(&spec).expect("built in");
     let table = cluster.table(spec);
     let all: Vec<u64> = (0..OWN * u64::from(SIZE.workers)).collect();
     let program = |worker: u32| {
         let own: Vec<u64> = (0..OWN).map(|key| u64::from(worker) * OWN + key).collect();
         let mut steps = vec![Action::MakeTable(table)];
         for round in 1..7 {
-            let rows = vec![f64::from(round); own.len() * kept];
+            let rows = vec![f64::from(round); own.len() * stored];
             steps.extend([Action::Set { table, keys: own.clone(), rows }, Action::WaitUntilIdle]);
         }
         steps.extend([Action::Barrier, Action::Compute(Span::from_secs(2))]);
@@ -135,7 +135,7 @@ fn a_server_crashes_between_sets_and_reads(seed: u64, sabotage: Option<Sabotage>
 }
 
 #[test]
-fn what_is_set_and_acknowledged_before_the_tail_has_it_is_missed() {
+fn sets_acknowledged_before_the_tail_has_them_are_noticed() {
     let sabotage = Sabotage::AcknowledgeForTheTail;
     caught_by(rows_are_as_their_writer_left_them, sabotage, |seed, broken| {
         a_server_crashes_between_sets_and_reads(seed, broken.then_some(sabotage))
@@ -143,7 +143,7 @@ fn what_is_set_and_acknowledged_before_the_tail_has_it_is_missed() {
 }
 
 #[test]
-fn reads_that_do_not_wait_for_what_was_set_are_noticed() {
+fn reads_that_do_not_wait_for_own_sets_are_noticed() {
     let sabotage = Sabotage::ForgetOwnPushes;
     caught_by(rows_are_as_their_writer_left_them, sabotage, |seed, broken| {
         servers_come_and_go(seed, broken.then_some(sabotage))

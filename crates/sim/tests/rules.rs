@@ -1,4 +1,4 @@
-//! The rules beyond bounds and clocks: order, refusals, scans, leaving, late tables, barriers and
+//! Rules beyond bounds and clocks: order, refusals, scans, leaving, late tables, barriers and
 //! settings.
 
 use sim::*;
@@ -29,15 +29,15 @@ fn unbounded_tables_lose_nothing() {
     for_seeds("unbounded", |seed| run(seed, Faults::ALL, &marked(Consistency::Unbounded), &Workload::default()));
 }
 
-/// Each shard is told of every example once, whatever becomes of the parts that carry the count:
-/// ftrl's ℓ1 grows with them.
+/// Each shard counts every example once, even if parts that carry the count are refused, lost or
+/// repeated. FTRL needs the count: its ℓ1 grows with the examples.
 #[test]
 fn every_shard_counts_every_example_once() {
     let ftrl = UpdaterSpec::Ftrl { rate: 0.1, beta: 1.0, l1: 0.01, l2: 0.0 };
     for combine in [Combine::Each, Combine::Clock(Reduce::Sum)] {
         let spec = TableSpec::sparse("t", SIZE.workers).consistency(Consistency::slack(1)).updater(ftrl.clone());
         let spec = spec.combine(combine);
-        // A clock that fails is skipped, examples and all.
+        // A failed clock is skipped with its examples.
         let nan = if combine == Combine::Each { 0.2 } else { 0.0 };
         for_seeds(&format!("examples, {combine:?}"), |seed| {
             let mut cluster = Cluster::new(seed, SIZE, Faults::ALL);
@@ -65,8 +65,8 @@ fn delayed_tables_lose_nothing() {
     });
 }
 
-/// Connections that keep order and lose nothing until they break need no timers: what was under way
-/// is sent again.
+/// Connections that keep order and lose nothing until they break need no resend timer: workers
+/// resend when they are connected again.
 #[test]
 fn connections_that_break_need_no_resend_timer() {
     for_seeds("bounded, slack 1, connections break", |seed| {
@@ -78,10 +78,10 @@ fn connections_that_break_need_no_resend_timer() {
     });
 }
 
-/// A refresh that is lost with its connection leaves a gap in its sequence, which the next one
+/// A refresh that is lost with its connection leaves a gap in the sequence, which the next refresh
 /// shows.
 #[test]
-fn eager_copies_survive_connections_that_break() {
+fn eager_rows_survive_connections_that_break() {
     let eager = Consistency::Bounded { slack: 2, eager: true };
     let hasty = Workload { waits: 0.2, ..Workload::default() };
     for combine in [Combine::Each, Combine::Clock(Reduce::Sum)] {
@@ -96,8 +96,8 @@ fn eager_copies_survive_connections_that_break() {
     }
 }
 
-/// Keys without a row are watched like the others: one that is never written does not make the rest
-/// be read again.
+/// A subscription covers keys without a row too: a key that is never written does not make the
+/// others be read again.
 #[test]
 fn a_key_without_a_row_does_not_stop_the_refreshes() {
     let mut cluster = Cluster::new(0, RunSize { servers: 1, workers: 2 }, Faults::NONE);
@@ -127,12 +127,13 @@ fn a_key_without_a_row_does_not_stop_the_refreshes() {
     let order = |zero: f64, one: f64| {
         Keys::distinct(types::Placement::Spread, &[0, 1, 2]).ids().map(|id| [zero, one, 0.0][id as usize]).collect()
     };
-    // Every clock after the first comes by itself, though key 2 has no row and key 1 gets one late.
+    // Refreshes bring every clock after the first, although key 2 has no row and key 1 gets one
+    // late.
     assert_eq!(reads, [(order(0.0, 0.0), 0), (order(1.0, 0.0), 3), (order(1.0, 1.0), 3), (order(2.0, 1.0), 3)]);
 }
 
 #[test]
-fn forgotten_lists_are_spelt_out_again() {
+fn forgotten_key_lists_are_spelt_out_again() {
     let faults = Faults { forgetting: 0.5, ..Faults::ALL };
     let work = Workload { keys: (0..40).collect(), tasks: 6, ..Workload::default() };
     for_seeds("bounded, slack 1, many lists, half of them forgotten", |seed| {
@@ -144,7 +145,7 @@ fn forgotten_lists_are_spelt_out_again() {
     });
 }
 
-/// Tasks on a row each, so that frames can be told apart.
+/// Programs of tasks with a row each, so that the checkers can tell their frames apart.
 fn tasks(cluster: &mut Cluster, seed: u64, table: TableIndex, follow: bool) {
     let mut random = Xoshiro256::new(seed);
     for worker in 0..SIZE.workers {
@@ -175,7 +176,8 @@ fn delayed(seed: u64, tau: u64, sabotage: Option<Sabotage>) -> Cluster {
         None => cluster.run(),
         Some(sabotage) => {
             cluster.sabotage(sabotage);
-            // What it takes to be acknowledged it never sends again, so that the run may not end.
+            // The worker never resends a push that it believes to be acknowledged, so the run may
+            // not end.
             let _ = cluster.try_run();
         }
     }
@@ -183,7 +185,7 @@ fn delayed(seed: u64, tau: u64, sabotage: Option<Sabotage>) -> Cluster {
 }
 
 #[test]
-fn a_task_waits_for_those_before_its_delay() {
+fn a_task_waits_for_the_tasks_before_its_delay() {
     for tau in [0, 2] {
         for_seeds(&format!("delay {tau}"), |seed| {
             let cluster = delayed(seed, tau, None);
@@ -218,7 +220,7 @@ fn a_task_follows_the_tickets_it_names() {
     println!("{}", caught.expect("a worker that ignores what it follows is caught"));
 }
 
-/// Pushes to shared rows that wait for others, and reads among them.
+/// Pushes to shared rows that must follow other operations, and reads among them.
 #[test]
 fn a_read_holds_own_pushes_that_had_to_wait() {
     for_seeds("bounded, slack 1, pushes that follow others", |seed| {
@@ -285,7 +287,7 @@ fn last_reads(cluster: &Cluster) -> Vec<&ReadRecord> {
 }
 
 #[test]
-fn a_worker_assigns_in_its_own_order() {
+fn assigned_values_keep_their_workers_order() {
     for_seeds("assign, one writer a row", |seed| {
         let cluster = assigning(seed, None);
         cluster.check(all_finished());
@@ -299,7 +301,7 @@ fn a_worker_assigns_in_its_own_order() {
 }
 
 #[test]
-fn a_full_shard_refuses_new_rows_and_keeps_the_others() {
+fn a_full_shard_refuses_new_rows_and_keeps_its_rows() {
     let spec = marked(Consistency::slack(1)).max_rows(3);
     for_seeds("bounded, slack 1, three rows a shard", |seed| {
         let mut cluster = Cluster::new(seed, SIZE, Faults::ALL);
@@ -362,7 +364,7 @@ fn a_scan_finds_every_row_of_its_range_in_order() {
     });
 }
 
-/// Seed 2: a server that missed who left held its frontier for ever.
+/// Seed 2: a server missed that a worker had left, and its frontier stood still for ever.
 #[test]
 fn a_worker_that_leaves_early_does_not_hold_the_others() {
     for combine in [Combine::Each, Combine::Clock(Reduce::Sum)] {
@@ -395,8 +397,8 @@ fn a_table_made_in_the_middle_of_a_run_keeps_its_bounds() {
         let mut random = Xoshiro256::new(seed);
         for worker in 0..SIZE.workers {
             let mut steps = vec![Action::MakeTable(tables[0])];
-            // Each worker makes it at a clock of its own; those ahead wait at their reads, not for
-            // the table.
+            // Each worker makes the table at a clock of its own. Workers that are ahead wait at
+            // their reads, not for the table.
             let makes_at = random.below(3);
             for clock in 0..6 {
                 if clock == makes_at {
@@ -433,7 +435,7 @@ fn meeting(seed: u64, sabotage: Option<Sabotage>) -> Cluster {
 }
 
 #[test]
-fn nobody_passes_a_barrier_alone() {
+fn no_worker_passes_a_barrier_alone() {
     for_seeds("barriers, one worker leaves after two", |seed| {
         let cluster = meeting(seed, None);
         cluster.check(all_finished());
@@ -444,8 +446,8 @@ fn nobody_passes_a_barrier_alone() {
     println!("{}", caught.expect("a barrier that lets a worker pass alone is caught"));
 }
 
-/// w −= η Σ g, with η halved from clock 2 on: after four clocks of four workers pushing 1, w = −(2
-/// · 4 + 2 · 4 / 2).
+/// w −= η Σ g, with η halved from clock 2 on. After four clocks in which four workers push 1:
+/// w = −(2 · 4 + 2 · 4 / 2).
 fn tuned(seed: u64, sabotage: Option<Sabotage>) -> Cluster {
     let mut cluster = Cluster::new(seed, SIZE, Faults::ALL);
     let spec = TableSpec::dense("t", 6, 1)

@@ -1,4 +1,4 @@
-//! Runs that nodes come to and go from, for tests: how large they are, and what must hold of them.
+//! Elastic runs for tests: their size, and the rules that must hold.
 
 #![allow(dead_code, reason = "not every test needs all of it")]
 
@@ -7,16 +7,15 @@ use types::{NumberType, Span, TableSpec};
 
 pub const SIZE: RunSize = RunSize { servers: 3, workers: 3 };
 pub const FAILURE_TIMEOUT: Span = Span::from_millis(500);
-/// The workers of the beginning, and one that comes later.
+/// The number of workers that begin, and one that joins later.
 pub const EVERYBODY: u32 = SIZE.workers + 1;
 
-/// A table with a column for each of so many workers.
+/// A table with a column for each of these workers.
 pub fn rows(workers: u32) -> TableSpec {
     TableSpec::sparse("t", workers).number(NumberType::F64)
 }
 
-/// A cluster with two replicas of every shard, in which the workers of the beginning work on a
-/// table.
+/// A cluster with two replicas of every shard, whose workers run random programs on one table.
 pub fn cluster(seed: u64, spec: &TableSpec, sabotage: Option<Sabotage>) -> Cluster {
     let mut cluster = Cluster::elastic(seed, SIZE, Faults::ALL, FAILURE_TIMEOUT, 2);
     sabotage.into_iter().for_each(|sabotage| cluster.sabotage(sabotage));
@@ -26,7 +25,7 @@ pub fn cluster(seed: u64, spec: &TableSpec, sabotage: Option<Sabotage>) -> Clust
     cluster
 }
 
-/// What must hold, whoever comes and goes.
+/// The rules that must hold while nodes join, leave and crash.
 pub fn check(cluster: &Cluster, slack: u64) {
     cluster.check(one_head_at_a_time());
     cluster.check(staleness_at_most(slack));

@@ -223,7 +223,8 @@ impl Bench {
         for worker in [ONE, TWO] {
             self.say(worker, Control::ResidualsWritten { number: 1, entry: None });
         }
-        let (table, shard) = (types::TableId(0), types::ShardId(0));
+        let table = types::TableId(0);
+        let shard = types::ShardId(0);
         self.say(SERVER, Control::Written { number: 1, table, shard, entry: String::new() });
         match self.coordinator.take_checkpoint_end() {
             Some(crate::CheckpointOutcome::Whole(gathered)) => gathered,
