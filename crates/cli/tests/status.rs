@@ -99,9 +99,10 @@ fn a_worker_that_is_held_up_is_named_and_every_time_out_says_why() {
         silent && names(&status["waited_for"]) == [held_up.as_str()]
     });
     workers[1].signal(Signal::CONT);
-    let mut text = start("status", &["status", &format!("--coordinator={coordinator_address}")]);
+    let asked = format!("--coordinator={coordinator_address}");
+    let mut text = start("status", &["status", &asked, "--verbose"]);
     assert!(text.end());
-    for words in ["time-outs:", "table weights, lock-step: frontier", "measured", "a clock takes it"] {
+    for words in ["time-outs:", "weights, lock-step  ", "measured", "per clock"] {
         assert!(text.stdout().contains(words), "no '{words}' in {}", text.stdout());
     }
     status_when(&coordinator_address, "that it goes on", |status| {

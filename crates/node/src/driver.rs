@@ -5,6 +5,7 @@
 
 mod shell;
 mod silence;
+mod wait_log;
 
 use crate::contact::REASON_CHARS;
 use crate::record::Recorder;

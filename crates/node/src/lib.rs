@@ -19,6 +19,7 @@ mod leave_signal;
 mod probe;
 mod record;
 pub mod registry;
+mod reminder;
 mod server;
 mod shell_control;
 mod stopwatch;

@@ -5,6 +5,7 @@
 //! reports, and notices lost nodes. It never blocks: [`Driver`](super::Driver) locks it, and waits.
 
 use super::silence::SilentNodes;
+use super::wait_log::{WaitLog, Waiting};
 use super::{DriverSettings, RunFailure};
 use crate::checkpoints::{CheckpointWriter, WriterEvent};
 use crate::contact::{CoordinatorContact, heartbeat_interval, say_failed};
@@ -31,6 +32,7 @@ pub(super) struct WorkerShell {
     /// When the last heartbeat was sent.
     heartbeat: Instant,
     silent: SilentNodes,
+    waits: WaitLog,
     /// Why the run is over for this worker, if it is.
     lost: Option<NodeError>,
     /// Whether a call of the program has failed with `lost`.
@@ -85,6 +87,7 @@ impl WorkerShell {
             step: Measured::default(),
             heartbeat: now,
             silent: SilentNodes::default(),
+            waits: WaitLog::default(),
             lost: None,
             failure_was_reported: false,
             elastic: joined.serving_lease.is_some(),
@@ -323,20 +326,11 @@ impl WorkerShell {
         self.send();
     }
 
+    /// Logs what the machine has noticed.
     fn report(&mut self) {
-        let names = |on: &[WorkerId]| on.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        let now = Instant::now();
         for notice in self.worker_handle().take_notices() {
-            match notice {
-                Notice::Read { table, on } if on.is_empty() => {
-                    tracing::warn!(table, "a read of the table waits until the server has this worker's own pushes");
-                }
-                Notice::Read { table, on } => {
-                    tracing::warn!(table, on = names(&on), "a read of the table waits for slower workers");
-                }
-                Notice::Push { table, on } => {
-                    let message = "a push to the table waits for workers that are many clocks behind";
-                    tracing::warn!(table, on = names(&on), "{message}");
-                }
+            let (waiting, on) = match &notice {
                 Notice::Codec { table, pipeline, bytes_per_second } => {
                     let megabytes_per_second = bytes_per_second / 1_000_000;
                     tracing::warn!(
@@ -345,13 +339,15 @@ impl WorkerShell {
                         "{pipeline} costs more time than it saves on this link; remove it from the table's codecs, \
                          or use auto"
                     );
+                    continue;
                 }
-                Notice::Barrier { on } => {
-                    tracing::warn!(on = names(&on), "the barrier waits for workers that have not reached it");
-                }
-                Notice::Leases { on } => {
-                    tracing::info!(on = names(&on), "no data lease is left; waiting for workers that still hold some");
-                }
+                Notice::Read { table, on } => (Waiting::Read { table }, on),
+                Notice::Push { table, on } => (Waiting::Push { table }, on),
+                Notice::Barrier { on } => (Waiting::Barrier, on),
+                Notice::Leases { on } => (Waiting::Leases, on),
+            };
+            if let Some(line) = self.waits.line(now, waiting, on) {
+                tracing::warn!("{line}");
             }
         }
     }

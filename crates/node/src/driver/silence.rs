@@ -2,12 +2,11 @@
 //! their silence, and when they count as lost.
 
 use crate::NodeError;
+use crate::reminder::Reminder;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use types::NodeId;
 
-/// Silence after which a node is logged, and time between such log lines.
-const TELL_AFTER: Duration = Duration::from_secs(3);
 /// Time from the loss of a connection to the attempt to reconnect.
 const RETRY: Duration = Duration::from_millis(50);
 
@@ -22,8 +21,7 @@ pub(super) struct SilentNodes {
 #[derive(Clone, Copy)]
 struct Silence {
     since: Instant,
-    /// When the log last said so.
-    told: Instant,
+    reminder: Reminder,
 }
 
 impl SilentNodes {
@@ -36,7 +34,7 @@ impl SilentNodes {
 
     /// Takes in that a node was sent a heartbeat.
     pub fn asked(&mut self, now: Instant, node: NodeId) {
-        self.silent.entry(node).or_insert(Silence { since: now, told: now });
+        self.silent.entry(node).or_insert(Silence { since: now, reminder: Reminder::default() });
     }
 
     /// Takes in that a frame of a node arrived.
@@ -65,14 +63,13 @@ impl SilentNodes {
     ) -> Option<NodeError> {
         self.silent.retain(|node, _| waits_for(*node));
         let mut lost = None;
-        for (node, Silence { since, told }) in &mut self.silent {
+        for (node, Silence { since, reminder }) in &mut self.silent {
             let seconds = since.elapsed().as_secs_f64();
             if since.elapsed() > limit && !done_without {
                 let reason = format!("this worker has heard nothing from it for {seconds:.1} s");
                 lost.get_or_insert(NodeError::Lost { node: *node, reason });
-            } else if told.elapsed() > TELL_AFTER {
-                *told = Instant::now();
-                tracing::warn!(%node, seconds, "a node that this worker waits for does not answer; still trying");
+            } else if reminder.is_due(since.elapsed()) {
+                tracing::warn!("no answer from {node} for {seconds:.0} s; still trying");
             }
         }
         lost
