@@ -5,6 +5,7 @@ import ast
 import doctest
 import inspect
 import pathlib
+import re
 
 import pytest
 
@@ -44,6 +45,14 @@ def test_examples_of_compiled_types_run(kind):
     example = doctest.DocTestParser().get_doctest(kind.__doc__, {}, kind.__name__, None, 0)
     done = doctest.DocTestRunner().run(example)
     assert done.failed == 0 and done.attempted > 0
+
+
+def test_examples_of_the_python_page_run():
+    page = (pathlib.Path(__file__).resolve().parents[2] / "docs" / "python.md").read_text()
+    examples = re.findall(r"^```python run\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    assert examples
+    for example in examples:
+        exec(compile(example, "docs/python.md", "exec"), {})
 
 
 @pytest.mark.parametrize("item", HAVE_EXAMPLES, ids=lambda item: item.__qualname__)

@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use types::WorkerId;
 
-/// A notice comes when an operation has waited for this long, and again each time it has passed.
+/// A shard sends the first notice of a read or push when it has waited for this long. When the
+/// first notice of a barrier or a lease comes depends on what the coordinator has measured.
 const NOTICE_AFTER: Duration = Duration::from_secs(3);
 /// A wait of which no notice came for this long is over.
 const OVER_AFTER: Duration = Duration::from_secs(10);
@@ -55,18 +56,22 @@ impl WaitLog {
         self.waits.retain(|_, wait| now.saturating_duration_since(wait.noticed) < OVER_AFTER);
         let workers = on.iter().map(|worker| Awaited::Worker(*worker));
         let awaited: Vec<Awaited> = if on.is_empty() { vec![Awaited::OwnPushes] } else { workers.collect() };
+        let began = match waiting {
+            Waiting::Read { .. } | Waiting::Push { .. } => now.checked_sub(NOTICE_AFTER).unwrap_or(now),
+            Waiting::Barrier | Waiting::Leases => now,
+        };
         let mut is_due = false;
         let mut longest = Duration::ZERO;
         for awaited in awaited {
-            let began = now.checked_sub(NOTICE_AFTER).unwrap_or(now);
             let begun = || Wait { since: began, noticed: now, reminder: Reminder::default() };
             let wait = self.waits.entry(awaited).or_insert_with(begun);
             wait.noticed = now;
-            let waited = now.saturating_duration_since(wait.since).max(NOTICE_AFTER);
-            is_due |= wait.reminder.is_due(waited);
+            let waited = now.saturating_duration_since(wait.since);
+            is_due |= wait.reminder.is_due(waited.max(NOTICE_AFTER));
             longest = longest.max(waited);
         }
-        is_due.then(|| format!("waiting for {} ({} s){}", names(on), longest.as_secs(), reason(waiting)))
+        let seconds = if longest.is_zero() { String::new() } else { format!(" ({} s)", longest.as_secs()) };
+        is_due.then(|| format!("waiting for {}{seconds}{}", names(on), reason(waiting)))
     }
 }
 
@@ -144,8 +149,8 @@ mod tests {
             (Waiting::Read { table: ".accounts" }, "waiting for worker 1 (3 s)"),
             (Waiting::Push { table: ".accounts" }, "waiting for worker 1 (3 s)"),
             (Waiting::Push { table: "w" }, "waiting for worker 1 (3 s): a push to table w is too many clocks ahead"),
-            (Waiting::Barrier, "waiting for worker 1 (3 s): it has not reached the barrier"),
-            (Waiting::Leases, "waiting for worker 1 (3 s): it holds the last data leases"),
+            (Waiting::Barrier, "waiting for worker 1: it has not reached the barrier"),
+            (Waiting::Leases, "waiting for worker 1: it holds the last data leases"),
         ] {
             assert_eq!(WaitLog::default().line(Instant::now(), waiting, &[ONE]).as_deref(), Some(words));
         }
