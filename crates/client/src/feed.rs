@@ -89,6 +89,8 @@ enum FeedAnswer<T> {
     Changes(Changes<T>),
     /// Nothing has changed.
     Nothing,
+    /// No rows on this page; the next page may have some.
+    Behind,
     /// The shard cannot answer yet.
     NotYet,
 }
@@ -152,10 +154,14 @@ impl<T: TargetNumber> Feed<T> {
             for _ in 0..self.shards.len() {
                 let place = self.turn;
                 self.turn = (place + 1) % self.shards.len();
-                match self.page(place)? {
-                    FeedAnswer::Changes(changes) => return Ok(Some(changes)),
-                    FeedAnswer::NotYet => pause = ASK_SOON,
-                    FeedAnswer::Nothing => {}
+                loop {
+                    match self.page(place)? {
+                        FeedAnswer::Changes(changes) => return Ok(Some(changes)),
+                        FeedAnswer::Behind => continue,
+                        FeedAnswer::NotYet => pause = ASK_SOON,
+                        FeedAnswer::Nothing => {}
+                    }
+                    break;
                 }
             }
             if begin.elapsed() >= limit {
@@ -185,7 +191,8 @@ impl<T: TargetNumber> Feed<T> {
         let (starts_over, positions, values) = match shard.take(&progress, clock) {
             FeedStep::AskAgain => return Ok(FeedAnswer::NotYet),
             FeedStep::StartsOver => (true, Vec::new(), Vec::new()),
-            FeedStep::Rows { .. } if positions.is_empty() => return Ok(FeedAnswer::Nothing),
+            FeedStep::Rows { is_up_to_date: true } if positions.is_empty() => return Ok(FeedAnswer::Nothing),
+            FeedStep::Rows { is_up_to_date: false } if positions.is_empty() => return Ok(FeedAnswer::Behind),
             FeedStep::Rows { .. } => (false, positions, values),
         };
         let mut ids: Vec<u64> = positions.iter().map(|at| self.placement.key(Position(*at)).0).collect();
