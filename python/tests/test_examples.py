@@ -14,7 +14,6 @@ pytest.importorskip("torch")
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
-DATA = Path(os.environ.get("SLACKWATER_DATA", ROOT.parent / "shared" / "data"))
 # Ten times what an example takes.
 HUNG_SECONDS = 1500
 
@@ -25,10 +24,20 @@ def takes_its_time(ends):
 
 
 def command(example, folder, *more, run=("--workers", "2", "--servers", "1")):
-    if not (DATA / folder).is_dir():
-        print(f"SKIPPED: {example}, for there is no {DATA / folder}", file=sys.__stderr__)
-        pytest.skip(f"no data in {DATA / folder}")
-    return [sys.executable, "-m", "slackwater.run", *run, str(ROOT / "examples" / "python" / f"{example}.py"), "--data", str(DATA / folder), *more]
+    data = data_set(folder)
+    if data is None:
+        why = f"{example}: the data set {folder} is missing; set SLACKWATER_DATA to the folder of data sets"
+        print(f"SKIPPED: {why}", file=sys.__stderr__)
+        pytest.skip(why)
+    script = ROOT / "examples" / "python" / f"{example}.py"
+    return [sys.executable, "-m", "slackwater.run", *run, str(script), "--data", str(data), *more]
+
+
+def data_set(name):
+    """The folder of a data set: in ``SLACKWATER_DATA``, or in ``shared/data`` beside the repository."""
+    named = os.environ.get("SLACKWATER_DATA")
+    folder = Path(named or ROOT.parent / "shared" / "data") / name
+    return folder if folder.is_dir() else None
 
 
 def said(example, folder, words, *more):

@@ -14,8 +14,6 @@ pub enum Command {
     Ci,
     Graph,
     House,
-    /// Prints the list of files with wide prose, made from the files as they are.
-    ListWideProse,
     /// Without `target`, fuzzes every target.
     Fuzz {
         runs: u64,
@@ -67,13 +65,7 @@ impl Command {
             Topic::Ci => Self::Ci,
             Topic::Graph => Self::Graph,
             Topic::Nightly => Self::Nightly,
-            Topic::House => {
-                let (command, rest) = match rest.split_first() {
-                    Some((word, rest)) if word == "--list-wide-prose" => (Self::ListWideProse, rest),
-                    _ => (Self::House, rest),
-                };
-                return no_more(command, rest);
-            }
+            Topic::House => Self::House,
             Topic::Fuzz => return parse_fuzz(rest),
             Topic::Python => {
                 let (part, rest) = match rest.split_first() {
@@ -92,7 +84,7 @@ impl Command {
             Self::Test => "test",
             Self::Ci => "ci",
             Self::Graph => "graph",
-            Self::House | Self::ListWideProse => "house",
+            Self::House => "house",
             Self::Fuzz { .. } => "fuzz",
             Self::Python(_) => "python",
             Self::Nightly => "nightly",
@@ -247,13 +239,12 @@ Add a new crate to ORDER in xtask/src/graph.rs, as far down as its dependents al
 ";
 
 const HOUSE: &str = "\
-cargo xtask house [--list-wide-prose]
+cargo xtask house
 
 Checks every text that git knows or would add, and prints each violation as
 `path:line: what is wrong; what to do`:
     line width        comments and Markdown prose have at most 100 columns. Tables, code blocks, links
-                      and words that cannot be broken are exempt. xtask/house/wide_prose.txt lists
-                      files that are not rewritten yet; the list may only get shorter
+                      and words that cannot be broken are exempt
     retired words     no name or phrase that docs/GLOSSARY.md has replaced. The rules, each with the
                       word to use instead, are in xtask/house/retired_words.txt, whose head explains them
     public types      no two library crates have public types of one name, except Error and Result
@@ -262,9 +253,6 @@ Checks every text that git knows or would add, and prints each violation as
     exhaustive lists  files that match on operations, messages or settings deny
                       clippy::wildcard_enum_match_arm; the list of them is in xtask/src/house/layout.rs
     glossary          docs/GLOSSARY.md has at most 60 words, and none twice
-
-    --list-wide-prose   checks nothing, and prints the current content for xtask/house/wide_prose.txt:
-                        `cargo xtask house --list-wide-prose > xtask/house/wide_prose.txt`
 ";
 
 const FUZZ: &str = "\
@@ -329,7 +317,6 @@ mod tests {
             ("ci", Ok(Command::Ci)),
             ("graph", Ok(Command::Graph)),
             ("house", Ok(Command::House)),
-            ("house --list-wide-prose", Ok(Command::ListWideProse)),
             ("house --all", Err(UsageError::UnknownArgument { command: "house", argument: "--all".into() })),
             ("nightly", Ok(Command::Nightly)),
             ("python", Ok(Command::Python(Part::Whole))),

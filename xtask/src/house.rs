@@ -16,7 +16,6 @@ mod width;
 use std::{collections::BTreeMap, fmt};
 
 pub use files::read;
-pub use width::list as list_wide_prose;
 
 /// A text file of the repository.
 #[derive(Clone, Debug, PartialEq, Eq)]

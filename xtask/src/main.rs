@@ -31,7 +31,6 @@ fn main() -> ExitCode {
             print!("{}", topic.text());
             return ExitCode::SUCCESS;
         }
-        Ok(Command::ListWideProse) => return list_wide_prose(&repository_root()),
         Ok(command) => command,
         Err(error) => {
             eprintln!("xtask: {error}");
@@ -51,21 +50,6 @@ fn main() -> ExitCode {
         Err(error) => {
             eprintln!("xtask: {error}");
             ExitCode::from(USAGE)
-        }
-    }
-}
-
-/// Prints the list of files with wide prose and nothing else, so that it can be written to its
-/// file.
-fn list_wide_prose(root: &Path) -> ExitCode {
-    match house::read(root) {
-        Ok(files) => {
-            print!("{}", house::list_wide_prose(&files));
-            ExitCode::SUCCESS
-        }
-        Err((path, error)) => {
-            eprintln!("xtask: {path}: {error}");
-            ExitCode::FAILURE
         }
     }
 }

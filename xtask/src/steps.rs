@@ -70,7 +70,7 @@ pub fn steps(command: &Command, targets: &[String]) -> Result<Vec<Step>, Unknown
             benchmarks(),
         ]
         .concat(),
-        Command::ListWideProse | Command::Help(_) => Vec::new(),
+        Command::Help(_) => Vec::new(),
     })
 }
 
@@ -156,12 +156,9 @@ fn benchmarks() -> Vec<Step> {
         cargo("bench embedded", "run --release -p slackwater-cli -- bench embedded --json"),
         cargo("bench logistic", "run --release -p slackwater-cli -- bench logistic --json"),
         cargo("bench codec", "run --release -p slackwater-cli -- bench codec --json"),
-        cargo("bench bytes", "run --release -p slackwater-cli -- bench bytes --json --data ../shared/data"),
+        cargo("bench bytes", "run --release -p slackwater-cli -- bench bytes --json"),
         cargo("bench cluster", "run --release -p slackwater-cli -- bench cluster --json"),
-        cargo(
-            "bench chaos",
-            "run --release -p slackwater-cli -- bench chaos --seconds 60 --json --data ../shared/data",
-        ),
+        cargo("bench chaos", "run --release -p slackwater-cli -- bench chaos --seconds 60 --json"),
         cargo("bench chaos, leases", "run --release -p slackwater-cli -- bench chaos --seconds 60 --leases --json"),
         cargo("bench scale", "run --release -p slackwater-cli -- bench scale --json"),
     ]

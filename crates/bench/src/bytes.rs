@@ -52,7 +52,7 @@ pub struct BytesBench {
 /// The command `bench bytes`.
 pub(crate) fn run(options: &BytesBench) -> anyhow::Result<()> {
     let wanted = |name: &str| options.only.is_empty() || options.only.iter().any(|only| only == name);
-    let data = options.data.clone().or_else(|| std::env::var_os("SLACKWATER_DATA").map(PathBuf::from));
+    let data = options.data.clone().or_else(data::data_sets);
     let data = data.context("no folder of data sets is named: use --data FOLDER or SLACKWATER_DATA=FOLDER")?;
     let mut report = Report::default();
     let reviews = data.join("imdb");

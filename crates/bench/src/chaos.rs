@@ -133,7 +133,7 @@ fn train(
     report: &mut Report,
 ) -> anyhow::Result<()> {
     let cuts = network.is_some();
-    let data = options.data.clone().or_else(|| std::env::var_os("SLACKWATER_DATA").map(PathBuf::from));
+    let data = options.data.clone().or_else(data::data_sets);
     let Some(data) = data.map(|data| data.join("a9a/a9a.gz")).filter(|file| file.is_file()) else {
         eprintln!(
             "SKIPPED: training: there is no a9a/a9a.gz; name the folder of data sets by --data FOLDER or SLACKWATER_DATA=FOLDER"

@@ -4,18 +4,14 @@
 
 mod process;
 
-use process::{Folder, bench, data_sets, skipped};
+use process::{Folder, bench, data_set};
 use std::process::Command;
 
 #[test]
 fn bench_bytes_prints_and_draws_its_figures() {
-    let data = data_sets();
-    if !data.join("imdb").is_dir() {
-        skipped(&format!("no imdb in {}; SLACKWATER_DATA names the folder of data sets", data.display()));
-        return;
-    }
+    let Some(reviews) = data_set("imdb") else { return };
     let out = Folder::new("bytes");
-    let data = data.to_str().unwrap();
+    let data = reviews.parent().unwrap().to_str().unwrap();
     let folder = out.path("");
     let (figures, _) = bench(&["bytes", "--only", "l1", "--passes", "20", "--data", data, "--out", &folder]);
     let number = |name: &str| figures[name].as_f64().unwrap_or_else(|| panic!("no {name} in {figures}"));
@@ -31,7 +27,7 @@ fn bench_bytes_prints_and_draws_its_figures() {
 #[test]
 fn bench_bytes_asks_for_its_data() {
     let mut command = Command::new(process::PROGRAM);
-    command.env_remove("SLACKWATER_DATA");
+    command.env_remove("SLACKWATER_DATA").env_remove("CARGO_MANIFEST_DIR");
     process::start_as(launch::Start::command("bench bytes", command), &["bench", "bytes"])
         .fails_saying("--data FOLDER");
 }

@@ -5,17 +5,13 @@
 mod process;
 mod training;
 
-use process::{Folder, data_sets, fails, run_json};
+use process::{Folder, data_set, fails, run_json};
 use serde_json::Value;
 use training::made_up;
 
 #[test]
 fn a9a_is_learnt_as_well_as_by_other_programs() {
-    let folder = data_sets().join("a9a");
-    if !folder.is_dir() {
-        println!("skipped: there is no {}; SLACKWATER_DATA names the folder of data sets", folder.display());
-        return;
-    }
+    let Some(folder) = data_set("a9a") else { return };
     let file = |name: &str| folder.join(name).to_str().unwrap().to_owned();
     let program = [
         "train",

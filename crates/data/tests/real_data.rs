@@ -6,7 +6,7 @@
 
 use data::{
     ColumnRule, Csv, CsvHeader, DataReader, FeatureHash, Format, Labels, Minibatch, ReaderSettings, Weighting,
-    bag_of_words,
+    bag_of_words, data_set,
 };
 use std::collections::HashSet;
 use std::fs::File;
@@ -15,14 +15,7 @@ use std::path::PathBuf;
 
 /// The folder of a data set, if it is there.
 fn folder(set: &str) -> Option<PathBuf> {
-    let root = std::env::var_os("SLACKWATER_DATA")
-        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data"), PathBuf::from);
-    let folder = root.join(set);
-    if folder.is_dir() {
-        return Some(folder);
-    }
-    eprintln!("skipped: the data set {set} is missing; set SLACKWATER_DATA to the folder of data sets");
-    None
+    data_set(set).inspect_err(|why| eprintln!("SKIPPED: {why}")).ok()
 }
 
 /// Counts of a data set: rows, features, rows with label 1, the largest key, and different keys.

@@ -1,26 +1,14 @@
 //! Line width: comment lines and Markdown prose have at most [`COLUMNS`] characters.
 //!
 //! Tables, code blocks, links and words that cannot be broken may be wider. So may code, which
-//! rustfmt wraps. Files whose prose is not rewritten yet are in a list that only gets shorter.
+//! rustfmt wraps.
 
 use super::{
-    Check, File, Violation, entries, find,
+    Check, File, Violation,
     scan::{Kind, Language, classify},
 };
 
 const COLUMNS: usize = 100;
-
-/// The list of files whose prose may still be wider.
-const LIST: &str = "xtask/house/wide_prose.txt";
-
-/// The most entries that the list may have. Lower it when files are rewritten; never raise it.
-const MOST_LISTED: usize = 43;
-
-const HEAD: &str = "\
-# Files whose comments or prose are still wider than 100 columns. The list only shrinks: wrap a file's
-# prose, take it off the list, and lower MOST_LISTED in xtask/src/house/width.rs.
-# `cargo xtask house --list-wide-prose` prints the list as it would be now.
-";
 
 /// A line of prose.
 struct Line<'a> {
@@ -31,37 +19,13 @@ struct Line<'a> {
     body: &'a str,
 }
 
-/// Violations: wide lines in files that are not listed, and mistakes in the list.
+/// Lines of prose that are too wide.
 pub fn check(files: &[File]) -> Vec<Violation> {
-    check_list(files, MOST_LISTED)
-}
-
-/// The list, made from `files` as they are.
-pub fn list(files: &[File]) -> String {
-    let wide = files.iter().filter(|file| !wide_lines(file).is_empty());
-    wide.fold(HEAD.to_owned(), |list, file| list + &file.path + "\n")
-}
-
-fn check_list(files: &[File], most: usize) -> Vec<Violation> {
-    let listed: Vec<(usize, &str)> = find(files, LIST).into_iter().flat_map(entries).collect();
-    let violation = |path: &str, line, message| Violation::new(Check::LineWidth, path, line, message);
     let mut violations = Vec::new();
-    if let Some((line, _)) = listed.get(most) {
-        let message = format!("{} entries, and at most {most} are allowed; wrap the prose of a file", listed.len());
-        violations.push(violation(LIST, *line, message));
-    }
-    for (line, path) in &listed {
-        let wrong = match find(files, path) {
-            None => "does not exist",
-            Some(file) if wide_lines(file).is_empty() => "has no wide line any more",
-            Some(_) => continue,
-        };
-        violations.push(violation(LIST, *line, format!("{path} {wrong}; remove it from the list")));
-    }
-    for file in files.iter().filter(|file| !listed.iter().any(|(_, path)| *path == file.path)) {
+    for file in files {
         for (line, columns) in wide_lines(file) {
             let message = format!("prose of {columns} columns; wrap it at {COLUMNS}");
-            violations.push(violation(&file.path, line, message));
+            violations.push(Violation::new(Check::LineWidth, &file.path, line, message));
         }
     }
     violations
@@ -235,24 +199,5 @@ mod tests {
         assert_eq!(wide("a.md", &link_then_words), [1]);
         assert_eq!(wide("a.md", &format!("- item\n\n    {long}\n")), [3], "text of a list item is text");
         assert_eq!(wide("a.md", &format!("```\n```\n\n{long}\n")), [4], "a fence that is closed is over");
-    }
-
-    #[test]
-    fn list_exempts_its_files_and_only_gets_shorter() {
-        let long = line("", 140);
-        let list = "# Head.\nwide.md\nmended.md\ngone.md\n";
-        let tree = files(&[(LIST, list), ("wide.md", &long), ("mended.md", "short\n"), ("new.md", &long)]);
-        let at =
-            |most| check_list(&tree, most).iter().map(|found| (found.path.clone(), found.line)).collect::<Vec<_>>();
-        let list = |line| (LIST.to_owned(), line);
-        assert_eq!(at(3), [list(3), list(4), ("new.md".to_owned(), 1)]);
-        assert_eq!(at(2), [list(4), list(3), list(4), ("new.md".to_owned(), 1)]);
-        assert!(check_list(&tree, 3)[0].message.contains("remove it from the list"));
-    }
-
-    #[test]
-    fn list_is_made_from_the_files() {
-        let tree = files(&[("narrow.md", "short\n"), ("wide.md", &line("", 140))]);
-        assert_eq!(super::list(&tree), format!("{HEAD}wide.md\n"));
     }
 }

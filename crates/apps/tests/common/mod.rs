@@ -16,13 +16,7 @@ pub type Way = (u32, Consistency);
 /// The folder of a data set, within the folder that `SLACKWATER_DATA` names. If it is missing,
 /// prints that the test is skipped.
 pub fn folder(name: &str) -> Option<PathBuf> {
-    let default = || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
-    let folder = std::env::var_os("SLACKWATER_DATA").map_or_else(default, PathBuf::from).join(name);
-    if !folder.is_dir() {
-        println!("skipped: there is no {}; set SLACKWATER_DATA to the folder of data sets", folder.display());
-        return None;
-    }
-    Some(folder)
+    data::data_set(name).inspect_err(|why| eprintln!("SKIPPED: {why}")).ok()
 }
 
 /// Settings for LibSVM text with these labels, read once and in order.

@@ -188,10 +188,9 @@ pub fn succeeds(command: &mut Command) -> bool {
     command.output().is_ok_and(|output| output.status.success())
 }
 
-/// The folder of data sets.
-pub fn data_sets() -> PathBuf {
-    let default = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
-    std::env::var_os("SLACKWATER_DATA").map_or_else(default, PathBuf::from)
+/// The folder of a data set. If it is missing, prints that the test is skipped.
+pub fn data_set(name: &str) -> Option<PathBuf> {
+    data::data_set(name).inspect_err(|why| skipped(why)).ok()
 }
 
 /// A folder for a test's files. Dropping it removes it.
