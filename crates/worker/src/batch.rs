@@ -1,15 +1,15 @@
-//! What a program writes: sorted unique keys with a row of numbers for each.
+//! The batch, what a program writes: sorted unique keys with a row of numbers for each.
 
 use lease::LeaseId;
 use types::NumberType;
 use wire::{Keys, Payload};
 
-/// Values of a batch and what they are.
+/// The values of a batch and their number type.
 #[derive(Clone, Debug)]
 pub struct Values {
     /// The type of the numbers.
     pub number: NumberType,
-    /// Row after row.
+    /// The numbers, row after row.
     pub bytes: Payload,
 }
 
@@ -18,10 +18,10 @@ pub struct Values {
 pub struct Batch {
     /// Which rows.
     pub keys: Keys,
-    /// What for each of them.
+    /// A row of values for each key.
     pub values: Values,
     /// How many examples the values were computed from.
     pub examples: u64,
-    /// The data lease that it is made for, if there is one.
+    /// The data lease that the batch was computed for, if there is one.
     pub lease: Option<LeaseId>,
 }

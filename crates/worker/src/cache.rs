@@ -1,11 +1,11 @@
-//! The caches of one table: rows that a worker has read, and how fresh each of them is.
+//! The caches of one table: rows that the worker has read, and the frontier each is fresh at.
 //!
-//! | kept in | where | a row is fresh at |
+//! | cache | for which tables | a row is fresh at |
 //! | --- | --- | --- |
-//! | [`rows`] | the table has a cache | the frontier it was read at, moved on by refreshes |
-//! | [`deltas`] | besides, where a lossy codec shrinks what is read | the frontier of its shard's last delta |
+//! | [`rows`] | every table with a cache | the frontier it was read at, moved on by refreshes |
+//! | [`deltas`] | also those whose reads go through a lossy codec | its shard's last delta |
 //!
-//! A read asks [`TableCache::read`] first, and requests from the shards what that does not bring.
+//! A read asks [`TableCache::read`] first, and requests the other rows from the shards.
 
 mod backoff;
 mod deltas;
@@ -24,51 +24,51 @@ use rows::RowCache;
 use types::{CacheSpec, Clock, Combine, Source, TableSpec};
 use wire::{ChangeChunk, FailedClock, KeySlice, Keys, Payload, READ_WHOLE};
 
-/// What the caches answer to a read, besides the rows that they have put into its target.
+/// The caches' answer to a read, besides the rows that they have copied into its target.
 pub(crate) struct CacheAnswer {
-    /// The smallest frontier among those rows.
+    /// The smallest frontier among the copied rows; `Clock(u64::MAX)` if there are none.
     pub clock: Clock,
-    /// By index into the keys: rows to be read; `None` for all.
+    /// By index into the keys: rows to request from shards; `None` for all.
     pub misses: Option<Vec<u32>>,
     /// By index into the keys: cached rows that deltas will bring up to date.
     pub stale: Vec<u32>,
-    /// Whether rows that are read whole are to be brought up to date by deltas later.
+    /// Whether rows that shards send whole join the delta cache, for deltas to keep up to date.
     pub asks_deltas: bool,
-    /// Where cached rows are used: clocks in view that were failed for all workers alike.
+    /// Failed clocks within the reader's slack; empty if the read uses no cached row.
     pub failed: Vec<FailedClock>,
 }
 
-/// Where the cached rows of a shard stand, now that it has sent the deltas that a reader asked for.
+/// What a read does next, after a shard has sent the deltas that the read asked for.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum CaughtUp {
-    /// They are fresh.
+    /// The cached rows are fresh: use them.
     Fresh,
-    /// Some deltas were lost on the way; this is the last one that arrived.
+    /// Some deltas were lost on the way: ask for those after `last`, the last one that arrived.
     AskAgain { last: u64 },
-    /// They are not: the rows are to be read whole.
+    /// The deltas do not bring the cached rows up to date: read the rows whole.
     ReadWhole,
 }
 
 /// The cached rows of one table.
 pub(crate) struct TableCache {
-    /// Chooses the pulls that older cached rows may answer.
+    /// The seed of the draw that chooses which pulls older cached rows may answer.
     source: Source,
     combine: Combine,
     rows: Option<Box<dyn RowCache>>,
-    /// Where shards send deltas instead of rows.
+    /// `None` for a table whose shards send rows and no deltas.
     deltas: Option<DeltaCache>,
-    /// The codecs of deltas. Where the link decides, they are asked for only if it is slow.
+    /// The codecs of deltas. With `Auto`, reads ask for deltas only while the link is slow.
     delta_codec: CodecChoice,
-    /// The share of pulls that older cached rows may answer.
+    /// The share of pulls that older cached rows may answer; `None` for all.
     skips: Option<Percentage>,
-    /// Pulls so far.
+    /// How many pulls there have been.
     pulls: u64,
     backoff: DeltaBackoff,
     failed: FailedClocks,
 }
 
 impl TableCache {
-    /// Keeps nothing until caches are made.
+    /// Keeps nothing until [`TableCache::make`] makes the caches.
     pub fn new(spec: &TableSpec, codecs: &TableCodecs, source: Source) -> Self {
         Self {
             source,
@@ -83,7 +83,7 @@ impl TableCache {
         }
     }
 
-    /// Makes the caches that the spec asks for, unless they are there.
+    /// Makes the caches that the spec asks for, unless they exist.
     pub fn make(&mut self, spec: &TableSpec, shards: usize) {
         let CacheSpec::Rows { max_rows } = spec.cache else { return };
         self.rows.get_or_insert_with(|| rows::make(spec, max_rows, shards));
@@ -97,7 +97,7 @@ impl TableCache {
     }
 
     /// Answers a read as far as the table's consistency rule admits. `pushes` is the pipeline that
-    /// pushes are encoded with now.
+    /// encodes pushes now: it is lossy while the link is slow.
     pub fn read(&mut self, keys: &Keys, reader: Clock, pushes: &Pipeline, target: &mut [u8]) -> CacheAnswer {
         self.pulls += 1;
         let asks_deltas = self.backoff.allows(self.pulls)
@@ -107,7 +107,7 @@ impl TableCache {
             CacheAnswer { clock: Clock(u64::MAX), misses: None, stale: Vec::new(), asks_deltas, failed: Vec::new() };
         let misses = if let (Some(deltas), true) = (&self.deltas, asks_deltas) {
             let CachedRead { clock, stale, absent } = deltas.read(keys, reader, target);
-            // With many misses the whole list goes by its signature.
+            // With many misses, a request for the whole list by its signature is shorter.
             if absent.len() * 4 > keys.len() {
                 return answer;
             }
@@ -121,8 +121,8 @@ impl TableCache {
             }
             let mut misses = Vec::new();
             let clock = rows.read(keys, reader, target, &mut misses);
-            // A few misses are asked for by themselves; with many, the whole list goes by its
-            // signature.
+            // With few misses, the read requests only those. With many, a request for the whole
+            // list by its signature is shorter.
             if misses.len() * 4 > keys.len() {
                 return answer;
             }
@@ -136,10 +136,12 @@ impl TableCache {
         answer
     }
 
-    /// Keeps the rows that a shard has answered a read with. `at`: the numbered sequence of
-    /// refreshes or deltas that they belong to, and the last number they hold. `asked_deltas`: the
-    /// read was to be followed by deltas. `later`: own writes that the rows do not hold; `None` if
-    /// they are not known any more.
+    /// Keeps the rows of a shard's answer to a read.
+    ///
+    /// - `at`: the numbered sequence of refreshes or deltas that follow the rows, and the last
+    ///   number that the rows hold.
+    /// - `asked_deltas`: whether the read asked for rows that deltas keep up to date.
+    /// - `later`: own writes that the rows do not hold; `None` if the worker has freed them.
     pub fn store<'a>(
         &mut self,
         rows: ShardRows<'a>,
@@ -158,13 +160,13 @@ impl TableCache {
         }
     }
 
-    /// Whether refreshes are of use.
+    /// Whether there is a row cache, which refreshes keep fresh.
     pub fn has_rows(&self) -> bool {
         self.rows.is_some()
     }
 
-    /// Keeps the rows of a refresh of sequence `id`, if it follows the one before. If one is
-    /// missing, the rows of its shard are only as fresh as when they were read. `later` as for
+    /// Keeps the rows of a refresh of sequence `id`, if it follows the one before. After a gap, the
+    /// rows of its shard are only as fresh as when they were read. `later` as for
     /// [`TableCache::store`].
     pub fn refresh(&mut self, rows: ShardRows<'_>, later: Option<&LaterWrites<'_>>, id: u64, changes: ChangeChunk) {
         if let Some(cache) = &mut self.rows {
@@ -172,33 +174,34 @@ impl TableCache {
         }
     }
 
-    /// Whether cached rows take the worker's own pushes in, so that they must be known as shards
-    /// decode them.
+    /// Whether the cache adds the worker's own pushes to cached rows. The caller then passes them
+    /// to [`TableCache::pushed`] as shards decode them.
     pub fn adds_own_pushes(&self) -> bool {
         self.rows.is_some() && self.combine == Combine::Each
     }
 
-    /// The worker itself pushes to these rows.
+    /// The worker pushes these values to these rows: adds them to the cached rows.
     pub fn pushed(&mut self, keys: &KeySlice, values: &Payload) {
         if let (Some(cache), Combine::Each) = (&mut self.rows, self.combine) {
             cache.pushed(keys, values);
         }
     }
 
-    /// Drops these rows: the worker has set or deleted them, or the shard refused a push that they
-    /// hold.
+    /// Drops these rows, because the worker sets or deletes them, or the shard refused a push that
+    /// they hold.
     pub fn drop_rows(&mut self, keys: &KeySlice) {
         if let Some(cache) = &mut self.rows {
             cache.drop_rows(keys);
         }
     }
 
-    /// The sum of squares of those rows that are cached, however old; `None` where there are none.
+    /// The sum of squares of the cached ones among these rows, however old; `None` if none is
+    /// cached.
     pub fn squares(&self, keys: &KeySlice) -> Option<f64> {
         self.rows.as_ref()?.squares(keys)
     }
 
-    /// The batch of changes that the deltas of a shard have brought it to.
+    /// The number of the last batch of changes that the deltas of a shard have brought.
     pub fn last_delta(&self, shard: usize) -> u64 {
         self.deltas.as_ref().map_or(0, |deltas| deltas.last_delta(shard))
     }
@@ -228,15 +231,16 @@ impl TableCache {
         }
     }
 
-    /// A shard says that it has sent the deltas of its rows as far as `frontier`: `at` is their
-    /// sequence and the number of the last one. The reader had those up to `had` when it asked.
+    /// A shard says that it has sent the deltas of its rows up to `frontier`. `at` is their
+    /// sequence and the number of the last one. The reader had the deltas up to `had` when it
+    /// asked.
     pub fn caught_up(&mut self, shard: usize, frontier: Clock, at: Option<(u64, u64)>, had: Option<u64>) -> CaughtUp {
         let Some(deltas) = &mut self.deltas else { return CaughtUp::ReadWhole };
         let caught_up = match at {
             Some((sequence, last)) if deltas.reach(shard, frontier, sequence, last) => CaughtUp::Fresh,
-            // Others of the shard may still be brought up to date later.
+            // Deltas may still bring other rows of the shard up to date later.
             Some(READ_WHOLE) => CaughtUp::ReadWhole,
-            // If none arrived since, it is no use to ask again.
+            // Asks again only if some delta has arrived since the last request.
             Some((sequence, _))
                 if deltas.is_of(shard, sequence) && had.is_some_and(|had| deltas.last_delta(shard) > had) =>
             {
@@ -251,8 +255,8 @@ impl TableCache {
         caught_up
     }
 
-    /// Copies rows that are up to date to their places in `target`. Returns the smallest frontier
-    /// among them, and by index those that are no longer cached.
+    /// Copies up-to-date rows to their places in `target`. Returns the smallest frontier among
+    /// them, and the indices of the keys that are no longer cached.
     pub fn fill(&self, keys: &KeySlice, places: &[u32], target: &mut [u8]) -> (Option<Clock>, Vec<u32>) {
         match &self.deltas {
             Some(deltas) => deltas.fill(keys, places, target),
@@ -260,14 +264,14 @@ impl TableCache {
         }
     }
 
-    /// A shard has told of clocks that were failed for all workers alike.
+    /// Remembers the failed clocks that a shard reports.
     pub fn note_failed(&mut self, failed: &[FailedClock]) {
         self.failed.note(failed);
     }
 }
 
-/// Whether this pull is one of the share that older cached rows may answer: a draw of its own for
-/// each.
+/// Whether this pull is one of the share that older cached rows may answer: a pseudo-random draw
+/// for each pull.
 fn skips(source: Source, pull: u64, share: Percentage) -> bool {
     let mut bits = source.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ pull.wrapping_mul(0xD1B5_4A32_D192_ED03);
     bits = (bits ^ (bits >> 32)).wrapping_mul(0xD6E8_FEB8_6659_FD93);

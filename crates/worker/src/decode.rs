@@ -1,11 +1,11 @@
-//! Decoding: undoes what codecs did to rows and deltas on their way here, before anything else
-//! looks at them.
+//! Decodes rows and deltas that shards encoded with codecs, before any other part of the worker
+//! reads them.
 
 use codec::{Formats, Meter, PayloadDecoder, Stopwatch};
 use types::{PART_BYTES, TableSpec};
 use wire::{CodecPipeline, Payload};
 
-/// Decodes what is read of one table, and measures what that costs and saves.
+/// Decodes the rows and deltas of one table, and measures what codecs cost and save.
 pub(crate) struct AnswerDecoder {
     decoder: PayloadDecoder,
     stopwatch: Stopwatch,
@@ -13,27 +13,29 @@ pub(crate) struct AnswerDecoder {
 }
 
 impl AnswerDecoder {
-    /// Has decoded nothing yet.
+    /// A decoder that has decoded nothing yet.
     pub fn new(stopwatch: Stopwatch) -> Self {
         Self { decoder: PayloadDecoder::default(), stopwatch, meter: Meter::default() }
     }
 
-    /// What decoding has cost, and what codecs have saved.
+    /// What decoding has cost, and how many bytes codecs have saved.
     pub fn meter(&self) -> Meter {
         self.meter
     }
 
-    /// The values of so many rows; `None` where they are not encoded. Values that cannot be decoded
-    /// stay as they are: they have the wrong length, too, and are refused for that.
+    /// Decodes the values of this many rows. `None` if they are not encoded, or cannot be decoded:
+    /// the caller then refuses the encoded values for their wrong length.
     pub fn rows(&mut self, codecs: CodecPipeline, values: &Payload, spec: &TableSpec, rows: usize) -> Option<Payload> {
         let decoded = self.decode(codecs, values, spec, rows)?;
         self.meter.encoded(decoded.len(), values.len(), 0);
         Some(decoded)
     }
 
-    /// The changes of a delta, as for [`AnswerDecoder::rows`]. What a delta saves is what it takes
-    /// the place of: so many of its rows are cached. Its keys have taken `key_bytes`, if they were
-    /// shortened.
+    /// Decodes the changes of a delta, as [`AnswerDecoder::rows`] does.
+    ///
+    /// - `cached`: how many of its rows are cached. The meter counts the delta as a replacement for
+    ///   these rows.
+    /// - `key_bytes`: the bytes of its encoded keys; 0 if they are not encoded.
     pub fn delta(
         &mut self,
         codecs: CodecPipeline,
@@ -80,11 +82,11 @@ mod tests {
     }
 
     #[test]
-    fn answer_decoder_decodes_rows_and_meters_only_those() {
+    fn answer_decoder_meters_only_the_rows_that_it_decodes() {
         let spec = TableSpec::dense("t", 100, 1);
         let (codecs, values) = encoded();
         let plain = Payload::new(vec![2f32; 100]);
-        // (what codecs are named, the values, rows asked for, what is decoded)
+        // (the codecs that the head names, the values, rows asked for, the decoded values)
         for (codecs, values, rows, expected) in [
             (codecs, &values, 100, Some(vec![2f32; 100])),
             (codecs, &values, 99, None),

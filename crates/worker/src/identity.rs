@@ -1,4 +1,5 @@
-//! Who a worker is, which plan it goes by, and whom it heeds.
+//! The identity of a worker: its rank, its incarnation, the newest plan it adopted, and whose
+//! messages it accepts.
 
 use types::{Clock, NodeId, Plan, Source, WorkerId};
 use wire::{Head, Leader};
@@ -17,17 +18,17 @@ impl Identity {
         Self { id, source, plan, leader: Leader::default() }
     }
 
-    /// Its rank.
+    /// The worker's rank.
     pub fn id(&self) -> WorkerId {
         self.id
     }
 
-    /// Its incarnation.
+    /// The worker's incarnation.
     pub fn source(&self) -> Source {
         self.source
     }
 
-    /// The plan it goes by.
+    /// The newest plan that the worker adopted.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
@@ -41,14 +42,14 @@ impl Identity {
         head
     }
 
-    /// Whether a frame is for this worker. A shard answers one incarnation of a worker, and another
-    /// ignores it. Coordinators that were replaced are ignored, too.
+    /// Whether the worker accepts a frame. It ignores answers of shards to another incarnation of
+    /// itself, and coordinators that were replaced.
     pub fn heeds(&mut self, head: &Head) -> bool {
         let is_own = head.source == self.source || !matches!(head.from, NodeId::Server(_));
         is_own && self.leader.heeds(head)
     }
 
-    /// Goes by another plan. Returns whether it is a new one.
+    /// Adopts a plan if it is newer. Returns whether it is.
     pub fn adopt(&mut self, plan: Plan) -> bool {
         let is_new = plan.number > self.plan.number;
         if is_new {
@@ -68,8 +69,8 @@ mod tests {
     }
 
     #[test]
-    fn identity_heeds_servers_that_answer_this_incarnation() {
-        // (who says it, to which incarnation, whether it is heeded)
+    fn identity_accepts_answers_to_its_own_incarnation_only() {
+        // (the sender, the incarnation that it answers, whether the worker accepts it)
         for (from, source, heeds) in
             [(NodeId::Server(0), 7, true), (NodeId::Server(0), 6, false), (NodeId::Coordinator, 0, true)]
         {
@@ -79,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn identity_adopts_newer_plans_alone_and_names_them() {
+    fn identity_adopts_newer_plans_only_and_names_them_in_its_frames() {
         let mut identity = identity();
         let first = identity.plan().number.0;
         for (number, adopts) in [(first, false), (first + 2, true), (first + 1, false)] {

@@ -16,22 +16,22 @@ pub enum WorkerInput {
     Frame(Time, Box<Frame>),
     /// Time has passed.
     Tick(Time),
-    /// A connection is there again.
+    /// The connection to a node is restored.
     Reconnected(Time, NodeId),
-    /// It is time for a sign of life.
+    /// It is time to send a heartbeat.
     Heartbeat,
     /// The program asks for a table.
     MakeTable(TableSpec),
-    /// The program submits an operation, after other tickets.
+    /// The program submits an operation, to run after these tickets.
     Submit(Time, TableId, Op, Vec<TicketId>),
-    /// The program begins a push whose values it hands over part by part; computed from so many
-    /// examples.
+    /// The program begins a push whose values it hands over part by part. The number counts the
+    /// examples that the values were computed from.
     BeginPush(TableId, Keys, u64),
     /// The program hands over one part.
     PushRows(Time, RowsOfPush),
     /// The program has handed over every part.
     EndPush(TicketId),
-    /// The program bounds what is sent, or lifts the bound.
+    /// The program bounds the worker's bandwidth, or lifts the bound.
     Limit(Time, Option<Bandwidth>),
     /// The program ends its clock.
     EndClock(Time),
@@ -39,19 +39,19 @@ pub enum WorkerInput {
     OpenLeases(String, LeaseTerms),
     /// The program asks for so many leases of a data set.
     AskLeases(u32, u64),
-    /// The program takes the leases of a data set that are there.
+    /// The program takes the leases of a data set that were granted.
     TakeLeases(u32),
-    /// The program learns no more of a data set, and nobody is to.
+    /// The program ends a data set for all workers.
     EndLeases(u32),
-    /// The program is done with a lease.
+    /// The program has finished a lease and commits it.
     CommitLease(Time, LeaseId, WorkReport),
-    /// The program stands at a barrier.
+    /// The program enters a barrier.
     Barrier,
-    /// The program is about to leave: the residuals of its codecs are sent.
+    /// The program is about to leave: the worker pushes the residuals of its codecs.
     FlushResiduals(Time),
     /// The program says goodbye.
     Leave,
-    /// The program cannot go on.
+    /// The program cannot go on, for this reason.
     Fail(String),
 }
 
@@ -78,24 +78,24 @@ recorded_variants!(WorkerInput {
     19 => Fail(reason),
 });
 
-/// One part of a push that was begun.
+/// One part of a push that the program began with [`Worker::begin_push`].
 #[derive(Clone, Debug)]
 pub struct RowsOfPush {
-    /// The push.
+    /// The ticket of the push.
     pub ticket: TicketId,
-    /// To which table.
+    /// The table that it pushes to.
     pub table: TableId,
     /// All keys of the push.
     pub keys: Keys,
-    /// Which of them.
+    /// The keys of this part, by index.
     pub rows: Range<usize>,
-    /// A row of values for each of those.
+    /// A row of values for each key of this part.
     pub values: Payload,
 }
 
 recorded_fields!(RowsOfPush { ticket, table, keys, rows, values });
 
-/// What a worker answers to an input at once.
+/// What a worker returns for an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkerReply {
     /// Nothing.
@@ -107,8 +107,8 @@ pub enum WorkerReply {
 }
 
 impl WorkerInput {
-    /// Hands it to the worker. If what the program asks for does not fit its tables, the worker
-    /// stays as it was.
+    /// Hands the input to the worker. The worker refuses a request that does not fit its tables,
+    /// and stays as it was.
     pub fn apply(self, worker: &mut Worker, out: &mut Outbox) -> Result<WorkerReply, TableFailure> {
         match self {
             Self::Frame(now, frame) => worker.handle(now, *frame, out),
@@ -140,7 +140,7 @@ impl WorkerInput {
         Ok(WorkerReply::Nothing)
     }
 
-    /// When it happened, where that matters to the worker.
+    /// When the input happened; `None` for inputs whose time does not matter to the worker.
     pub fn time_mut(&mut self) -> Option<&mut Time> {
         match self {
             Self::Frame(now, _)
@@ -166,7 +166,7 @@ impl WorkerInput {
         }
     }
 
-    /// About the bytes of memory that its keys and values take.
+    /// About how many bytes of memory the keys and values of the input take.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         match self {
@@ -195,8 +195,8 @@ impl WorkerInput {
         }
     }
 
-    /// Appends it to `out`, as a recording holds it. A key list that `lists` has goes by name; any
-    /// other goes in full and is added to `lists`.
+    /// Appends the recorded form to `out`. A key list that `lists` has goes by name; any other goes
+    /// in full and is added to `lists`.
     pub fn put(&self, lists: &mut KeyListDictionary, out: &mut Vec<u8>) {
         Recorded::put(self, lists, out);
     }

@@ -1,22 +1,24 @@
-//! Dictionary compression of key lists: a recording holds a list in full once, and names it from
-//! then on.
+//! Dictionary compression of key lists: a recording holds a list in full once, and names it by its
+//! signature from then on.
 
 use std::collections::{BTreeMap, VecDeque};
 use types::Placement;
 use wire::{Bits, Field, Keys, Payload, Reader, Signature, WireError};
 
-/// The bound of the dictionary, in bytes of keys; the oldest list is dropped first.
+/// The bound of the dictionary, in bytes of keys; it drops the oldest list first.
 const REMEMBERED: usize = 64 << 20;
 
-/// How a list is written.
+/// The tag of a list that follows in full.
 const SPELT: u8 = 0;
+/// The tag of a list that goes by its signature.
 const KNOWN: u8 = 1;
+/// The tag of keys chosen from another list: that list and one bit for each of its keys.
 const CHOSEN: u8 = 2;
 
 type Name = (Placement, Signature);
 
-/// The last key lists that a recording holds in full. The writer and a reader of the recording have
-/// the same ones, because both go by what is written.
+/// The last key lists that a recording holds in full. The recording's writer and its readers have
+/// the same lists, because both add and drop them by the recorded bytes alone.
 #[derive(Default)]
 pub struct KeyListDictionary {
     known: BTreeMap<Name, Keys>,
@@ -25,7 +27,7 @@ pub struct KeyListDictionary {
 }
 
 impl KeyListDictionary {
-    /// A list that was chosen from another goes as that one and bits.
+    /// Writes a list. Keys chosen from another list go as that list and bits.
     pub(crate) fn put(&mut self, keys: &Keys, out: &mut Vec<u8>) {
         let Some((from, bits)) = keys.chosen_from() else { return self.put_plain(keys, out) };
         CHOSEN.put(out);
@@ -53,9 +55,10 @@ impl KeyListDictionary {
         match u8::get(input)? {
             CHOSEN => {
                 let tag = u8::get(input)?;
-                let (from, bits) = (self.get_plain(tag, input)?, Payload::get(input)?);
+                let from = self.get_plain(tag, input)?;
+                let bits = Payload::get(input)?;
                 let bits = Bits::read(from.len(), bits.bytes());
-                Ok(from.choose(&bits.ok_or(WireError::Malformed("a bit set of another length than its key list"))?))
+                Ok(from.choose(&bits.ok_or(WireError::Malformed("a choice without one bit for each key"))?))
             }
             tag => self.get_plain(tag, input),
         }
@@ -70,9 +73,12 @@ impl KeyListDictionary {
             }
             KNOWN => {
                 let name = (Field::get(input)?, Signature(Field::get(input)?));
-                self.known.get(&name).cloned().ok_or(WireError::Malformed("a list that was never spelt out"))
+                self.known
+                    .get(&name)
+                    .cloned()
+                    .ok_or(WireError::Malformed("a key list that was not recorded in full before"))
             }
-            _ => Err(WireError::Malformed("an unknown kind of list")),
+            _ => Err(WireError::Malformed("an unknown kind of key list")),
         }
     }
 
@@ -93,7 +99,7 @@ impl KeyListDictionary {
     }
 }
 
-/// The memory of a list: its keys, and the overhead of an entry.
+/// About how many bytes of memory a list takes: its keys, and the overhead of an entry.
 fn cost(keys: &Keys) -> usize {
     keys.len() * 8 + 128
 }

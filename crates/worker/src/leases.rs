@@ -1,12 +1,14 @@
-//! Data leases of a worker: asked for, learnt from, and committed when every push made for them is
-//! acknowledged.
+//! The data leases of a worker. It asks for leases, learns from them, and commits each lease when
+//! shards have acknowledged every push made for it.
 //!
-//! Parts of pushes made for a data lease are numbered from the lease alone, which makes pushes
-//! idempotent: for each shard of each table they count from 0, in the order in which the program
-//! pushes. A second run of the lease by another worker gives its parts the same ids, and shards
-//! skip the parts that they hold. Examples go along with the parts. Those of minibatches without a
-//! part for a shard go with the next part for it, or with an empty one at the end, never with the
-//! end of a clock, which another run may have elsewhere.
+//! Pushes made for a data lease are idempotent, because the lease alone numbers their parts. For
+//! each shard of each table the numbers count from 0, in the order in which the program pushes. If
+//! another worker runs the lease again, its parts have the same ids, and shards skip the parts that
+//! they hold.
+//!
+//! Examples go along with the parts. A minibatch without a part for a shard adds its examples to
+//! the next part for that shard, or to an empty part at the end of the lease. They never go with
+//! the end of a clock, because another run of the lease may end its clocks elsewhere.
 
 use crate::{Notice, TableFailure};
 use lease::{LeaseId, WorkReport};
@@ -15,7 +17,7 @@ use std::ops::Range;
 use types::{Clock, TableId, WorkerId};
 use wire::{Control, LeaseTerms, LeasedPart};
 
-/// Data leases that a worker was granted.
+/// The coordinator's answer to a request for data leases.
 ///
 /// ```
 /// use worker::LeaseGrant;
@@ -25,73 +27,80 @@ use wire::{Control, LeaseTerms, LeasedPart};
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseGrant {
-    /// Those that are new, in the order of granting; none when every lease of the data set is
-    /// committed.
+    /// The new leases, in the order of granting. Empty when the data set is over: every lease is
+    /// committed, or a worker ended the data set and no worker holds any of its leases.
     pub leases: Vec<u64>,
     /// Minibatches to put into each clock from now on.
     pub share: u32,
 }
 
 impl LeaseGrant {
-    /// Whether every lease of the data set is committed.
+    /// Whether the data set is over: no worker gets more leases of it.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.leases.is_empty()
     }
 }
 
-/// Where a worker stands with a data set.
+/// A worker's state for one data set.
 #[derive(Debug, Default)]
 struct DataSet {
-    /// How often it has asked, and for how many leases.
+    /// How many requests for leases the worker has made: the number of the last one.
     asked: u64,
+    /// How many leases the last request asked for.
     wanted: u64,
     asking: Asking,
-    /// Granted and not committed.
+    /// Leases that are granted and not committed.
     held: BTreeSet<u64>,
-    /// Those that it knew of when it asked last.
+    /// The leases held at the last request: its answer may name them again.
     known: BTreeSet<u64>,
+    /// Minibatches to put into each clock.
     share: u32,
-    /// As far as this it ends clocks while it waits.
+    /// The furthest worker's clock: this worker ends clocks up to it while it has no leases.
     follow: Clock,
     end: End,
 }
 
-/// Whether a data set is ended before all of it is committed.
+/// Whether a worker has ended a data set before all its leases were committed.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 enum End {
     #[default]
     No,
-    /// Some worker has ended it, and this one is to learn no more.
+    /// The coordinator has told this worker that the data set is ended.
     Told,
-    /// This worker learns no more.
+    /// This worker has ended the data set itself.
     Said,
 }
 
+/// The state of the last request for leases of a data set.
 #[derive(Debug, Default, PartialEq)]
 enum Asking {
+    /// No request is open.
     #[default]
     No,
-    /// And has not been answered.
+    /// The request has no answer yet.
     Yes,
+    /// The coordinator granted these leases, and the program has not taken them.
     Answered(Vec<u64>),
+    /// The data set is over.
     Over,
 }
 
-/// A lease that is being learnt from.
+/// The progress of a lease for which the program pushes.
 #[derive(Debug, Default)]
 struct LeaseProgress {
-    /// By table and shard: parts so far, and examples that the shard will be told of with the next.
+    /// By table and shard: the number of parts so far, and the examples that go with the next part.
     shards: BTreeMap<TableId, Vec<(u64, u64)>>,
-    /// Pushes that are not acknowledged.
+    /// How many pushes are not acknowledged.
     unfinished: usize,
-    /// The last clock in which a part of it counts that another worker, ahead of this one, had
-    /// pushed.
+    /// Of parts that another worker pushed before: the last clock in which one of them counts. That
+    /// worker may have been ahead of this one.
     counts_in: Clock,
-    /// When it is done.
+    /// The commit, once the program has finished the lease.
     commit: Option<Commit>,
 }
 
+/// The commit of a lease.
 #[derive(Clone, Copy, Debug)]
 struct Commit {
     clock: Clock,
@@ -102,26 +111,30 @@ struct Commit {
 /// The state of a worker's data leases.
 #[derive(Debug, Default)]
 pub(crate) struct DataLeases {
+    /// Data sets that the coordinator has not opened yet, by name.
     asked: BTreeMap<String, LeaseTerms>,
+    /// The answers, by name: a data set's number, or why it cannot be leased.
     opened: BTreeMap<String, Result<u32, String>>,
+    /// Open data sets, by number.
     sets: BTreeMap<u32, DataSet>,
     in_progress: BTreeMap<LeaseId, LeaseProgress>,
-    /// Whether some commit may be sent by now.
+    /// Whether the worker may send a commit.
     ready: bool,
-    /// Whether the program has said that a lease is done, and has neither ended its clock nor
-    /// looked for others since: that clock is the program's to end.
+    /// Whether the program has finished a lease, and has neither ended its clock nor asked for
+    /// other leases since. Then the program ends that clock, and the worker must not.
     in_commit: bool,
+    /// Why the coordinator refused commits, for the program to take.
     problems: Vec<String>,
 }
 
-/// One part of a push made for a data lease.
+/// One part of a push made for a data lease: its rows by index, its id and its examples.
 pub(crate) struct LeasedPushPart {
     pub rows: Range<usize>,
     pub id: LeasedPart,
     pub examples: u64,
 }
 
-/// The last part of a lease for a shard: it has no rows, and brings examples.
+/// The last part of a lease for a shard: it has no rows, and brings the remaining examples.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct LastPart {
     pub table: TableId,
@@ -131,19 +144,19 @@ pub(crate) struct LastPart {
 }
 
 impl DataLeases {
-    /// Leases a data set by name.
+    /// Opens a data set by name.
     pub fn open(&mut self, name: &str, terms: LeaseTerms) -> Control {
         self.opened.remove(name);
         self.asked.insert(name.to_owned(), terms.clone());
         Control::OpenLeases { name: name.to_owned(), terms }
     }
 
-    /// The number of a data set, or why it cannot be leased, once that is answered.
+    /// The number of a data set, or why it cannot be leased, once the coordinator has answered.
     pub fn opened(&self, name: &str) -> Option<&Result<u32, String>> {
         self.opened.get(name)
     }
 
-    /// Asks for leases of a data set, unless that has been asked and not answered.
+    /// Asks for leases of a data set, unless a request is open.
     pub fn ask(&mut self, set: u32, wanted: u64) -> Option<Control> {
         let state = self.sets.get_mut(&set).filter(|state| state.asking == Asking::No)?;
         state.asked += 1;
@@ -153,7 +166,7 @@ impl DataLeases {
         Some(Control::AskLeases { set, number: state.asked, wanted })
     }
 
-    /// What the last question for leases brought to a worker at this clock, once it is answered.
+    /// The answer to the last request for leases, for a worker at this clock, once it is there.
     pub fn take(&mut self, set: u32, clock: Clock) -> Option<LeaseGrant> {
         self.in_commit = false;
         let state = self.sets.get_mut(&set)?;
@@ -161,7 +174,7 @@ impl DataLeases {
             Asking::Answered(leases) => Some(LeaseGrant { leases, share: state.share }),
             Asking::Over => {
                 state.asking = Asking::Over;
-                // Not before it is where everybody else will be.
+                // The worker must be at the furthest worker's clock before it hears that.
                 (clock >= state.follow).then_some(LeaseGrant { leases: Vec::new(), share: state.share })
             }
             asking => {
@@ -171,7 +184,7 @@ impl DataLeases {
         }
     }
 
-    /// Whether [`DataLeases::take`] would bring something.
+    /// Whether [`DataLeases::take`] would return an answer.
     pub fn has_answer(&self, set: u32, clock: Clock) -> bool {
         self.sets.get(&set).is_some_and(|state| match state.asking {
             Asking::Answered(_) => true,
@@ -180,7 +193,7 @@ impl DataLeases {
         })
     }
 
-    /// Ends a data set for all workers: gives back what is held, and takes no more.
+    /// Ends a data set for all workers: gives back the held leases, and takes no more.
     pub fn end(&mut self, set: u32) -> Option<Control> {
         let state = self.sets.get_mut(&set)?;
         state.end = End::Said;
@@ -191,21 +204,22 @@ impl DataLeases {
         Some(Control::EndLeases { set })
     }
 
-    /// Whether some worker, this one or another, has ended a data set before all of it was
-    /// committed.
+    /// Whether any worker has ended a data set before all its leases were committed.
     pub fn is_ended(&self, set: u32) -> bool {
         self.sets.get(&set).is_some_and(|state| state.end != End::No)
     }
 
-    /// Whether this worker may push of a lease, or commit it.
+    /// Refuses to push for a lease, or to commit it, unless this worker holds it and has not
+    /// finished it.
     pub fn check(&self, lease: LeaseId) -> Result<(), TableFailure> {
         let held = self.sets.get(&lease.set).is_some_and(|state| state.held.contains(&lease.number));
         let done = self.in_progress.get(&lease).is_some_and(|progress| progress.commit.is_some());
         if held && !done { Ok(()) } else { Err(TableFailure::NotLeased { lease: lease.number }) }
     }
 
-    /// Numbers the parts of a push made for a lease, which its rows are cut into shard by shard.
-    /// The push is to be [finished](Self::finished) before the lease is committed.
+    /// Numbers the parts of a push made for a lease. `by_shard`: the parts that the push is cut
+    /// into, for each shard. The push must be [finished](Self::finished) before the lease is
+    /// committed.
     pub fn number_parts(
         &mut self,
         lease: LeaseId,
@@ -228,7 +242,7 @@ impl DataLeases {
         parts
     }
 
-    /// A push made for a lease is finished.
+    /// Shards have acknowledged a push made for a lease.
     pub fn finished(&mut self, lease: LeaseId) {
         if let Some(progress) = self.in_progress.get_mut(&lease) {
             progress.unfinished -= 1;
@@ -236,15 +250,15 @@ impl DataLeases {
         }
     }
 
-    /// A part made for a lease was pushed before, by another worker, in this clock.
+    /// A shard held a part of a lease already: another worker pushed it, for this clock.
     pub fn held_already(&mut self, lease: LeaseId, clock: Clock) {
         if let Some(progress) = self.in_progress.get_mut(&lease) {
             progress.counts_in = progress.counts_in.max(clock);
         }
     }
 
-    /// A lease is done, in this clock. Returns the parts that bring shards the examples they were
-    /// not told of: each is a push that is to be [finished](Self::finished), too.
+    /// The program has finished a lease in this clock. Returns parts that tell shards the remaining
+    /// examples. Each is a push that must be [finished](Self::finished), too.
     pub fn done(&mut self, lease: LeaseId, clock: Clock, work: WorkReport) -> Vec<LastPart> {
         let progress = self.in_progress.entry(lease).or_default();
         let mut last = Vec::new();
@@ -261,7 +275,7 @@ impl DataLeases {
         last
     }
 
-    /// Commits of those that are done and acknowledged, once.
+    /// The commits of leases that are finished and acknowledged, each once.
     pub fn take_commits(&mut self) -> Vec<Control> {
         let mut commits = Vec::new();
         if !std::mem::take(&mut self.ready) {
@@ -269,7 +283,7 @@ impl DataLeases {
         }
         for (lease, progress) in self.in_progress.iter_mut().filter(|(_, progress)| progress.unfinished == 0) {
             if let Some(commit) = progress.commit.as_mut().filter(|commit| !commit.sent) {
-                // It is done when all of it is in the rows, and not before.
+                // The lease is done in the clock in which its last part counts.
                 commit.clock = commit.clock.max(progress.counts_in);
                 commit.sent = true;
                 commits.push(commit.control(*lease));
@@ -278,35 +292,36 @@ impl DataLeases {
         commits
     }
 
-    /// Whether every lease that was done is committed.
+    /// Whether the coordinator has confirmed every commit.
     pub fn is_idle(&self) -> bool {
         self.in_progress.values().all(|progress| progress.commit.is_none())
     }
 
-    /// Leases of a data set that are done and not yet known to be committed.
+    /// How many leases of a data set are finished but not confirmed as committed.
     pub fn uncommitted(&self, set: u32) -> usize {
         let in_progress = self.in_progress.iter().filter(|(lease, _)| lease.set == set);
         in_progress.filter(|(_, progress)| progress.commit.is_some()).count()
     }
 
-    /// Why commits were refused, since the last time.
+    /// Why the coordinator refused commits, since the last call.
     pub fn take_problems(&mut self) -> Vec<String> {
         std::mem::take(&mut self.problems)
     }
 
-    /// A clock has ended, and with it what was done in it.
+    /// The program or the worker has ended a clock.
     pub fn clock_ended(&mut self) {
         self.in_commit = false;
     }
 
-    /// Tells those who wait for leases that this worker is learning, and so where its clock is.
+    /// One message for each data set of which this worker holds leases. The message's head tells
+    /// the coordinator the worker's clock, for workers that wait for leases.
     pub fn learning(&self) -> impl Iterator<Item = Control> + '_ {
         let learning = self.sets.iter().filter(|(_, state)| !state.held.is_empty());
         learning.map(|(set, _)| Control::Learning { set: *set })
     }
 
-    /// The clock as far as which to end clocks as the others do, where there is nothing to do until
-    /// others are done.
+    /// The clock up to which the worker ends clocks as the others do. `None` while it has leases to
+    /// learn from, or while the program has yet to end the clock of its last lease.
     pub fn follows(&self) -> Option<Clock> {
         if self.in_commit || self.sets.values().any(|state| !state.held.is_empty()) {
             return None;
@@ -315,7 +330,7 @@ impl DataLeases {
         self.sets.values().filter(waits).map(|state| state.follow).max()
     }
 
-    /// Everything that the coordinator has not answered, once more.
+    /// Every request that the coordinator has not answered, to send again.
     pub fn unanswered(&self) -> Vec<Control> {
         let open =
             |(name, terms): (&String, &LeaseTerms)| Control::OpenLeases { name: name.clone(), terms: terms.clone() };
@@ -334,9 +349,9 @@ impl DataLeases {
     }
 }
 
-/// What the coordinator says.
+/// Messages of the coordinator.
 impl DataLeases {
-    /// It has opened a data set, or says why not.
+    /// The coordinator has opened a data set, or says why it cannot.
     pub fn answer_open(&mut self, name: String, set: Result<u32, String>) {
         if self.asked.remove(&name).is_none() {
             return;
@@ -347,9 +362,9 @@ impl DataLeases {
         self.opened.insert(name, set);
     }
 
-    /// It grants leases.
+    /// The coordinator grants leases.
     pub fn granted(&mut self, set: u32, number: u64, leases: Vec<u64>, share: u32) {
-        // A worker that has ended the data set says so again, and then gives back these leases.
+        // A worker that has ended the data set says so again, which gives back these leases.
         let answered = self.answer(set, number).filter(|state| state.end != End::Said);
         let Some(state) = answered else { return };
         let fresh: Vec<u64> = leases.into_iter().filter(|lease| !state.known.contains(lease)).collect();
@@ -361,14 +376,15 @@ impl DataLeases {
         state.share = share;
     }
 
-    /// Every lease is committed, up to this clock.
+    /// Every lease is committed. `clock`: the furthest worker's.
     pub fn over(&mut self, set: u32, number: u64, clock: Clock) {
         let Some(state) = self.answer(set, number) else { return };
         state.asking = Asking::Over;
         state.follow = state.follow.max(clock);
     }
 
-    /// A data set is ended, and nobody holds leases of it any more.
+    /// A data set is ended, and no worker holds leases of it any more. `clock`: the furthest
+    /// worker's.
     pub fn ended_by_all(&mut self, set: u32, number: u64, clock: Clock) {
         let Some(state) = self.answer(set, number) else { return };
         state.asking = Asking::Over;
@@ -376,21 +392,21 @@ impl DataLeases {
         state.end = state.end.told();
     }
 
-    /// Some worker has ended a data set.
+    /// Another worker has ended a data set.
     pub fn ended_by_another(&mut self, set: u32) {
         if let Some(state) = self.sets.get_mut(&set) {
             state.end = state.end.told();
         }
     }
 
-    /// No lease is left: other workers hold some, and are at this clock.
+    /// No lease is left to grant, but other workers hold some. `clock`: the furthest worker's.
     pub fn awaited(&mut self, set: u32, number: u64, clock: Clock, on: Vec<WorkerId>) -> Option<Notice> {
         let state = self.answer(set, number)?;
         state.follow = state.follow.max(clock);
         (!on.is_empty()).then_some(Notice::Leases { on })
     }
 
-    /// A lease is committed, or its commit is refused.
+    /// The coordinator confirms a commit, or refuses it.
     pub fn committed(&mut self, lease: LeaseId, problem: Option<String>) {
         let commit = self.in_progress.get(&lease).and_then(|progress| progress.commit);
         if commit.is_some_and(|commit| commit.sent) {
@@ -400,7 +416,7 @@ impl DataLeases {
         }
     }
 
-    /// The data set that an answer is about, if it answers the last question.
+    /// The data set that an answer is about, if it answers the last request.
     fn answer(&mut self, set: u32, number: u64) -> Option<&mut DataSet> {
         self.sets.get_mut(&set).filter(|state| state.asking == Asking::Yes && state.asked == number)
     }

@@ -2,9 +2,10 @@
 //! its tables.
 //!
 //! - [`Op`] lists every operation on a table.
-//! - [`Worker`] takes operations of the program and frames of the network, and says what to send.
-//! - [`WorkerInput`] is every one of those inputs as data, for recordings and their replay.
-//! - A ticket names a push or pull until the program takes its [`TicketOutcome`].
+//! - [`Worker`] takes the program's operations and the network's frames, and returns frames to
+//!   send.
+//! - [`WorkerInput`] is each of those inputs as data, for recordings and their replay.
+//! - A ticket names an operation until the program takes its [`TicketOutcome`].
 
 mod batch;
 mod cache;
@@ -34,6 +35,6 @@ pub use residuals::SavedResiduals;
 pub use ticket::{Notice, PullBuffer, PullTarget, ReadRows, TicketFailure, TicketId, TicketOutcome};
 pub use worker::{CodecUse, Worker, WorkerCounts, WorkerSettings};
 
-/// What an unacknowledged part costs beside its values, in bytes, so that many tiny ones are
+/// The bytes that an unacknowledged part counts for beside its values, so that many tiny parts are
 /// bounded too.
 const PART_COST: usize = 512;

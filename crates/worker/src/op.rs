@@ -1,7 +1,7 @@
 //! The list of operations: everything that a program can ask of a table.
 //!
-//! [`Op`] is the one place where an operation is listed. Its recorded form, its checks and what it
-//! does to rows follow here, each as an exhaustive `match`; `worker/submit.rs` starts it. A new
+//! [`Op`] is the only list of operations. Their recorded form, their checks and what they do to
+//! rows follow here, each as an exhaustive `match`; `worker/submit.rs` starts them. A new
 //! operation is a variant of [`Op`]: the compiler then names every place that still lacks it.
 #![deny(clippy::wildcard_enum_match_arm)]
 
@@ -27,13 +27,13 @@ pub enum Op {
         /// Which rows, and a row of values for each.
         batch: Batch,
     },
-    /// Reads the rows of a key list, as fresh as the table's consistency asks.
+    /// Reads the rows of a key list, as fresh as the table's consistency rule requires.
     Pull {
         /// Which rows.
         keys: Keys,
     },
-    /// Pushes a batch and pulls the same rows, with the push in them where the table combines
-    /// `each`. It fails if any part of the push is refused.
+    /// Pushes a batch and pulls the same rows. Where the table combines `each`, the rows hold the
+    /// push. Fails if a shard refuses any part of the push.
     PushPull {
         /// Which rows, and a row of values for each.
         batch: Batch,
@@ -45,31 +45,31 @@ pub enum Op {
         /// Whether each row comes with its updater's state, as [`Op::RowState`] reads it.
         row_state: bool,
     },
-    /// Puts rows in place of those that are there: each row is its weights followed by its
-    /// updater's state. No codec encodes them.
+    /// Replaces rows: each new row is its weights followed by its updater's state. No codec encodes
+    /// them.
     Set {
         /// Which rows.
         keys: Keys,
-        /// A row for each, as wide as shards keep it.
+        /// A row for each key, as wide as its row state.
         values: Values,
     },
-    /// Reads rows as shards keep them: each its weights followed by its updater's state. No cache
-    /// answers it and no codec encodes it.
+    /// Reads row state: each row's weights followed by its updater's state. No cache answers it and
+    /// no codec encodes it.
     RowState {
         /// Which rows.
         keys: Keys,
     },
-    /// Deletes rows of a sparse table, with their updater's state. Where the table combines by
-    /// clock, after the combined update of the worker's clock.
+    /// Deletes rows of a sparse table, with their updater's state. A table that combines by clock
+    /// deletes them after the combined update of the worker's clock.
     Delete {
         /// Which rows.
         keys: Keys,
     },
-    /// Reads which rows of one shard changed: a page of the change feed. It waits for nobody.
+    /// Reads which rows of one shard changed: a page of the change feed. It waits for no worker.
     Follow {
-        /// What the reader has.
+        /// How far the reader has read.
         cursor: FeedCursor,
-        /// Where the page starts, and so which shard is asked.
+        /// Where the page starts. The shard that holds this position answers.
         first: Position,
     },
     /// Asks which rows of an ℓ1 problem are active, as fresh as a pull of them would be.
@@ -100,18 +100,18 @@ recorded_variants!(Op {
 /// What an operation does to rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// It changes rows.
+    /// Changes rows.
     Write,
-    /// It reads rows.
+    /// Reads rows.
     Read,
-    /// It changes rows, then reads them.
+    /// Changes rows, then reads them.
     WriteRead,
-    /// It is about the table, or about no row in particular: nothing has to come before it.
+    /// Concerns the whole table, or the change feed: no other operation has to come before it.
     Neither,
 }
 
 impl Access {
-    /// Whether it changes rows.
+    /// Whether the operation changes rows.
     pub fn writes(self) -> bool {
         match self {
             Self::Write | Self::WriteRead => true,
@@ -119,7 +119,7 @@ impl Access {
         }
     }
 
-    /// Whether it reads rows.
+    /// Whether the operation reads rows.
     pub fn reads(self) -> bool {
         match self {
             Self::Read | Self::WriteRead => true,
@@ -138,7 +138,7 @@ impl Op {
         }
     }
 
-    /// The batch that it pushes.
+    /// The batch that the operation pushes.
     pub(crate) fn batch(&self) -> Option<&Batch> {
         match self {
             Self::Push { batch } | Self::PushPull { batch } => Some(batch),
@@ -153,12 +153,12 @@ impl Op {
         }
     }
 
-    /// The data lease that it is made for.
+    /// The data lease that the operation is made for.
     pub(crate) fn lease(&self) -> Option<LeaseId> {
         self.batch().and_then(|batch| batch.lease)
     }
 
-    /// The keys whose rows it reads into memory of the caller's.
+    /// The keys whose rows the operation reads into the caller's memory.
     fn pulled_keys(&self) -> Option<&Keys> {
         match self {
             Self::Pull { keys } => Some(keys),
@@ -174,7 +174,7 @@ impl Op {
         }
     }
 
-    /// Bytes of the values that it carries.
+    /// Bytes of the values that the operation carries.
     pub(crate) fn value_bytes(&self) -> usize {
         match self {
             Self::Push { batch } | Self::PushPull { batch } => batch.values.bytes.len(),
@@ -189,7 +189,7 @@ impl Op {
         }
     }
 
-    /// About the bytes of memory that its keys and values take.
+    /// About how many bytes of memory the keys and values of the operation take.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         let keys = match self {
@@ -240,8 +240,8 @@ impl Op {
         }
     }
 
-    /// Where the rows go that it reads: `into`, if that has room for exactly these rows; without
-    /// it, memory that is made here. Operations that collect what they find begin with none.
+    /// The memory that a read writes to: `into`, which must have room for exactly these rows, or
+    /// new memory if `into` is `None`. A scan collects rows as it finds them, and starts empty.
     pub(crate) fn target(&self, spec: &TableSpec, into: Option<PullTarget>) -> Result<PullTarget, TableFailure> {
         let Some(keys) = self.pulled_keys() else { return Ok(PullTarget::empty(spec.number)) };
         let expected = bytes_of(spec, keys);
@@ -260,7 +260,7 @@ impl Op {
     }
 }
 
-/// Why an operation is refused before anything is sent.
+/// Why a worker refuses an operation before it sends anything.
 ///
 /// ```
 /// use worker::TableFailure;
@@ -269,16 +269,16 @@ impl Op {
 /// ```
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum TableFailure {
-    /// The keys were put in another order than the table's.
+    /// The keys are in another order than the table's.
     #[error("these keys were made for a table in another order; make them with this table's keys()")]
     Placement,
     /// The worker has left the run.
     #[error("this worker has left the run; open a new session")]
     Left,
     /// The push is made for a data lease that the worker does not hold.
-    #[error("lease {lease} is not this worker's: it is committed, or was never granted")]
+    #[error("this worker does not hold data lease {lease}: it was committed, given back, or never granted")]
     NotLeased {
-        /// Which.
+        /// The number of the lease in its data set.
         lease: u64,
     },
     /// The operation does not fit the table.
@@ -286,7 +286,7 @@ pub enum TableFailure {
     Unfit {
         /// The table's name.
         table: String,
-        /// Its order, to name keys.
+        /// The table's order of keys, with which the message names keys.
         placement: Placement,
         /// What does not fit.
         refusal: Refusal,
@@ -297,7 +297,7 @@ pub(crate) fn unfit(spec: &TableSpec, refusal: Refusal) -> TableFailure {
     TableFailure::Unfit { table: spec.name.clone(), placement: spec.shape.placement(), refusal }
 }
 
-/// Bytes of the rows of `keys`.
+/// How many bytes the rows of `keys` take.
 fn bytes_of(spec: &TableSpec, keys: &Keys) -> u64 {
     (keys.len() as u64).saturating_mul(spec.row_bytes() as u64)
 }
@@ -314,8 +314,8 @@ pub(crate) fn check_keys(spec: &TableSpec, keys: &Keys) -> Result<(), TableFailu
     }
 }
 
-/// Rejects a list of more keys than a read can have parts for: a run of an ordered table can be
-/// longer than fits a shard, or memory. `expected`: the bytes that an answer would have.
+/// Rejects a list of more than `u32::MAX` keys: a run of keys takes no memory here, but its answer
+/// would fit neither a shard nor memory. `expected`: the bytes that the answer would have.
 fn check_count(spec: &TableSpec, keys: &Keys, expected: u64) -> Result<(), TableFailure> {
     if keys.len() > u32::MAX as usize {
         return Err(unfit(spec, Refusal::WrongLength { expected, found: 0 }));
@@ -323,10 +323,11 @@ fn check_count(spec: &TableSpec, keys: &Keys, expected: u64) -> Result<(), Table
     Ok(())
 }
 
-/// Whether these are a row of the table for each key.
+/// Checks that `values` are one row of the table for each key.
 fn check_values(spec: &TableSpec, keys: &Keys, values: &Values) -> Result<(), Refusal> {
     check_number(spec, values.number)?;
-    let (expected, found) = (bytes_of(spec, keys), values.bytes.len() as u64);
+    let expected = bytes_of(spec, keys);
+    let found = values.bytes.len() as u64;
     if found == expected { Ok(()) } else { Err(Refusal::WrongLength { expected, found }) }
 }
 
@@ -334,14 +335,16 @@ fn check_number(spec: &TableSpec, found: NumberType) -> Result<(), Refusal> {
     if found == spec.number { Ok(()) } else { Err(Refusal::WrongNumber { expected: spec.number, found }) }
 }
 
-/// Whether these are rows of the table as it keeps them. Of an updater that only servers know, only
-/// they can tell.
+/// Checks that `values` are row state: one row for each key, as wide as shards keep it. A worker
+/// does not know the width for a custom updater, so it checks whole numbers and the least width;
+/// the shard checks the rest.
 fn check_row_state(spec: &TableSpec, keys: &Keys, values: &Values) -> Result<(), Refusal> {
     if let Combine::Clock(_) = spec.combine {
         return Err(Refusal::SetByClock);
     }
     check_number(spec, values.number)?;
-    let (number_bytes, found) = (spec.number.bytes(), values.bytes.len() as u64);
+    let number_bytes = spec.number.bytes();
+    let found = values.bytes.len() as u64;
     let row_bytes = match update::row_state_width(spec) {
         Some(width) => width * number_bytes,
         None => {

@@ -1,8 +1,8 @@
-//! The recorded form of inputs: as [`wire::Field`] writes them, with key lists by dictionary.
+//! The recorded form of inputs: the encoding of [`wire::Field`], with a dictionary for key lists.
 //!
-//! [`recorded_fields`] and [`recorded_variants`] write a struct or an enum from one list of its
-//! fields or variants, and read it from the same list. A field or variant that the list lacks does
-//! not compile. Reading any bytes returns an error rather than panics.
+//! [`recorded_fields`] and [`recorded_variants`] make the writer and the reader of a struct or an
+//! enum from one list of its fields or variants. Code with an incomplete list does not compile.
+//! Reading returns an error for malformed bytes, and never panics.
 
 use crate::{Batch, KeyListDictionary, TicketId, Values};
 use lease::{LeaseId, WorkReport};
@@ -10,10 +10,10 @@ use std::ops::Range;
 use types::{Bandwidth, NodeId, NumberType, Position, PositionRange, Setting, Span, TableId, TableSpec, Time};
 use wire::{FeedCursor, Field, Frame, Keys, LeaseTerms, Payload, Reader, WireError};
 
-/// Something that a recording holds.
+/// A value that a recording can hold.
 pub(crate) trait Recorded: Sized {
-    /// Appends it to `out`. A key list that `lists` has goes by name; any other goes in full and is
-    /// added to `lists`.
+    /// Appends the value to `out`. A key list that `lists` has goes by name; any other goes in full
+    /// and is added to `lists`.
     fn put(&self, lists: &mut KeyListDictionary, out: &mut Vec<u8>);
 
     /// Reads what [`Recorded::put`] has written. `lists` must be as it was for the writer.
@@ -30,7 +30,7 @@ impl Recorded for Keys {
     }
 }
 
-/// Types without key lists: as [`wire::Field`] writes them.
+/// Records types without key lists as [`wire::Field`] writes them.
 macro_rules! without_key_lists {
     ($($kind:ty),* $(,)?) => {$(
         impl Recorded for $kind {
@@ -75,8 +75,8 @@ impl Recorded for Vec<TicketId> {
     }
 
     fn get(input: &mut Reader<'_>, lists: &mut KeyListDictionary) -> Result<Self, WireError> {
-        // Items come one by one: a made-up length runs into the end of the bytes before it costs
-        // memory.
+        // Reads items one by one, so that a made-up length runs into the end of the bytes before it
+        // takes memory.
         let count = <u32 as Field>::get(input)?;
         (0..count).map(|_| TicketId::get(input, lists)).collect()
     }
@@ -91,7 +91,7 @@ impl Recorded for Range<usize> {
         let (start, end) = <(u64, u64) as Field>::get(input)?;
         match (usize::try_from(start), usize::try_from(end)) {
             (Ok(start), Ok(end)) => Ok(start..end),
-            (Err(_), _) | (_, Err(_)) => Err(WireError::Malformed("rows that no list has")),
+            (Err(_), _) | (_, Err(_)) => Err(WireError::Malformed("a range of rows beyond the memory of this machine")),
         }
     }
 }

@@ -1,5 +1,5 @@
-//! What a worker has asked of the coordinator: tables to be made, and barriers to be passed. It
-//! asks again until it is answered, because a coordinator that was replaced may not have heard.
+//! A worker's requests to the coordinator: to make tables and to pass barriers. The worker repeats
+//! a request until it has the answer, because a new coordinator may not know of it.
 
 use std::collections::BTreeMap;
 use types::{Span, TableId, TableSpec, Time};
@@ -8,19 +8,20 @@ use wire::Control;
 /// Requests to the coordinator, and its answers.
 #[derive(Debug, Default)]
 pub(crate) struct CoordinatorRequests {
-    /// Tables that were asked for and not answered, by name.
+    /// Requested tables that the coordinator has not answered for, by name.
     tables: BTreeMap<String, TableSpec>,
-    /// The answers: a table's number, or why it cannot be made.
+    /// The answers, by name: a table's number, or why it cannot be made.
     made: BTreeMap<String, Result<TableId, String>>,
-    /// The last barrier that this worker stands at, and the last that everybody has passed.
+    /// The last barrier that this worker has entered.
     barrier: u64,
+    /// The last barrier that every worker has passed.
     passed: u64,
-    /// When it last asked again.
+    /// When the worker last repeated its requests.
     repeated: Time,
 }
 
 impl CoordinatorRequests {
-    /// Begins after so many barriers.
+    /// No requests yet, in a run that has passed this many barriers.
     pub fn after_barriers(barriers: u64) -> Self {
         Self { barrier: barriers, passed: barriers, ..Self::default() }
     }
@@ -32,47 +33,48 @@ impl CoordinatorRequests {
         Control::MakeTable { spec }
     }
 
-    /// A table that was asked for is made. Returns its spec; nothing if it was not asked for.
+    /// The coordinator has made a table. Returns its spec; `None` if this worker waits for no such
+    /// table.
     pub fn table_made(&mut self, name: String, table: TableId) -> Option<TableSpec> {
         let spec = self.tables.remove(&name)?;
         self.made.insert(name, Ok(table));
         Some(spec)
     }
 
-    /// A table that was asked for cannot be made.
+    /// The coordinator cannot make a table that this worker asked for.
     pub fn table_refused(&mut self, name: String, problem: String) {
         if self.tables.remove(&name).is_some() {
             self.made.insert(name, Err(problem));
         }
     }
 
-    /// The answer for a table of this name.
+    /// The coordinator's answer for a table of this name.
     pub fn answer(&self, name: &str) -> Option<&Result<TableId, String>> {
         self.made.get(name)
     }
 
-    /// Stands at the next barrier.
+    /// Enters the next barrier.
     pub fn barrier(&mut self) -> Control {
         self.barrier = self.barrier.saturating_add(1);
         Control::Barrier { number: self.barrier }
     }
 
-    /// The last barrier that the worker stands at.
+    /// The number of the last barrier that the worker has entered.
     pub fn last_barrier(&self) -> u64 {
         self.barrier
     }
 
-    /// Everybody has passed a barrier.
+    /// Every worker has passed a barrier.
     pub fn barrier_passed(&mut self, number: u64) {
         self.passed = self.passed.max(number);
     }
 
-    /// Whether everybody has passed a barrier.
+    /// Whether every worker has passed a barrier.
     pub fn has_passed(&self, number: u64) -> bool {
         self.passed >= number
     }
 
-    /// Whether to ask again now: `after` this long, each time.
+    /// Whether to repeat requests now: true once in every span `after`.
     pub fn is_due(&mut self, now: Time, after: Span) -> bool {
         let due = now.since(self.repeated) >= after;
         if due {
@@ -81,7 +83,7 @@ impl CoordinatorRequests {
         due
     }
 
-    /// Everything that was not answered.
+    /// Every request that the coordinator has not answered.
     pub fn unanswered(&self) -> impl Iterator<Item = Control> + '_ {
         let tables = self.tables.values().map(|spec| Control::MakeTable { spec: spec.clone() });
         let barrier = (self.barrier > self.passed).then_some(Control::Barrier { number: self.barrier });
@@ -96,7 +98,8 @@ mod tests {
     #[test]
     fn requests_are_repeated_until_they_are_answered() {
         let mut requests = CoordinatorRequests::after_barriers(3);
-        let (one, two) = (TableSpec::dense("one", 1, 1), TableSpec::dense("two", 1, 1));
+        let one = TableSpec::dense("one", 1, 1);
+        let two = TableSpec::dense("two", 1, 1);
         let asked = [requests.table(one.clone()), requests.table(two), requests.barrier()];
         assert_eq!(requests.unanswered().collect::<Vec<_>>(), asked);
         assert_eq!(requests.table_made("one".into(), TableId(5)), Some(one));
@@ -109,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_to_a_table_that_was_not_asked_for_changes_nothing() {
+    fn requests_ignore_an_answer_for_a_table_that_was_not_asked_for() {
         let mut requests = CoordinatorRequests::default();
         assert_eq!(requests.table_made("t".into(), TableId(1)), None);
         requests.table_refused("t".into(), "no".into());
@@ -117,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_barrier_that_was_passed_stays_so_and_requests_are_not_repeated_too_often() {
+    fn passed_barrier_stays_passed_and_requests_are_repeated_once_a_span() {
         let mut requests = CoordinatorRequests::default();
         requests.barrier_passed(7);
         requests.barrier_passed(2);

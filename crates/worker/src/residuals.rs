@@ -1,8 +1,8 @@
-//! Error feedback residuals: what a worker's lossy codecs have not sent yet.
+//! Error feedback residuals: what the worker's lossy codecs have not sent yet.
 //!
-//! They are copied for a checkpoint when the worker comes to its clock: by then every push of
-//! earlier clocks is encoded, and none of later ones. Before a worker leaves, they are pushed
-//! without a codec.
+//! The worker copies them for a checkpoint when it comes to the checkpoint's clock. By then it has
+//! encoded every push of earlier clocks, and none of later clocks. Before it leaves, the worker
+//! pushes its residuals without a codec.
 
 use crate::{Batch, Values};
 use codec::ResidualRun;
@@ -10,18 +10,19 @@ use shard::ResidualRows;
 use types::{Clock, NumberType, Placement, Position, TableSpec, WorkerId};
 use wire::{Control, Keys, Payload};
 
-/// What one worker had still to send when it came to the clock of a checkpoint.
+/// The residuals of one worker when it came to the clock of a checkpoint.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SavedResiduals {
-    /// Which checkpoint of the run it is for.
+    /// The number of the checkpoint in the run.
     pub checkpoint: u64,
-    /// Whose.
+    /// The worker that has the residuals.
     pub worker: WorkerId,
-    /// By table, those that have residuals.
+    /// Residuals by the table's name, for tables that have some.
     pub tables: Vec<(String, ResidualRows)>,
 }
 
-/// The checkpoint that a worker was last asked for, and how far its residuals are with it.
+/// The last checkpoint that the coordinator asked for, and the state of this worker's residuals for
+/// it.
 #[derive(Debug, Default)]
 pub(crate) struct CheckpointRequest {
     asked: Option<AskedCheckpoint>,
@@ -36,25 +37,26 @@ struct AskedCheckpoint {
 
 #[derive(Debug)]
 enum ResidualState {
-    /// It has not come to the clock.
+    /// The worker has not come to the checkpoint's clock.
     Awaited,
-    /// There are no residuals.
+    /// The worker has no residuals.
     Nothing,
-    /// It is past the clock, and the residuals of that clock are not known any more.
+    /// The worker is past the clock, and the residuals of that clock are gone.
     Passed,
-    /// The residuals, until they are taken.
+    /// The residuals; `None` after the driver has taken them.
     Copied(Option<Box<SavedResiduals>>),
 }
 
 impl CheckpointRequest {
-    /// A checkpoint of this number is to hold the residuals as of this clock.
+    /// The coordinator wants a checkpoint of this number, with the residuals as of this clock.
+    /// Ignores a checkpoint that is not newer than the last.
     pub fn want(&mut self, number: u64, clock: Clock) {
         if self.asked.as_ref().is_none_or(|asked| asked.number < number) {
             self.asked = Some(AskedCheckpoint { number, clock, state: ResidualState::Awaited });
         }
     }
 
-    /// Whether a worker at this clock is to copy its residuals now.
+    /// Whether a worker at this clock must copy its residuals now.
     pub fn is_due(&self, clock: Clock) -> bool {
         let due = |asked: &AskedCheckpoint| clock >= asked.clock && matches!(asked.state, ResidualState::Awaited);
         self.asked.as_ref().is_some_and(due)
@@ -73,11 +75,11 @@ impl CheckpointRequest {
         };
     }
 
-    /// What the coordinator is to hear of it from a worker at this clock, if anything.
+    /// The report of a worker at this clock to the coordinator, if there is something to report.
     pub fn report(&self, clock: Clock) -> Option<Control> {
         let AskedCheckpoint { number, state, .. } = self.asked.as_ref()?;
         match state {
-            // The driver of the worker says it, when it is written.
+            // The driver of the worker reports it, once the residuals are written.
             ResidualState::Awaited | ResidualState::Copied(_) => None,
             ResidualState::Nothing => Some(Control::ResidualsWritten { number: *number, entry: None }),
             ResidualState::Passed => Some(Control::Passed { number: *number, clock }),
@@ -100,13 +102,14 @@ pub(crate) fn residual_rows(spec: &TableSpec, residuals: Vec<ResidualRun>) -> Op
     (!runs.is_empty()).then_some(ResidualRows { width: spec.width, runs })
 }
 
-/// A push of the residuals; none if there are none. A row may be in more than one run.
+/// A push of the residuals; `None` if there are none. Adds up a row that is in more than one run.
 pub(crate) fn batch(spec: &TableSpec, residuals: &[ResidualRun]) -> Option<Batch> {
     let width = spec.width as usize;
     let rows = residuals.iter().flat_map(|run| (run.first.0..).zip(run.values.chunks_exact(width)));
     let mut rows: Vec<(u64, &[f32])> = rows.filter(|(_, row)| row.iter().any(|value| *value != 0.0)).collect();
     rows.sort_by_key(|(position, _)| *position);
-    let (mut positions, mut values): (Vec<u64>, Vec<f32>) = (Vec::new(), Vec::new());
+    let mut positions: Vec<u64> = Vec::new();
+    let mut values: Vec<f32> = Vec::new();
     for (position, row) in rows {
         if positions.last() == Some(&position) {
             let last = values.len() - width;
@@ -116,11 +119,12 @@ pub(crate) fn batch(spec: &TableSpec, residuals: &[ResidualRun]) -> Option<Batch
             values.extend_from_slice(row);
         }
     }
-    let (first, end) = (*positions.first()?, positions.last()?.checked_add(1));
+    let first = *positions.first()?;
+    let end = positions.last()?.checked_add(1);
     let placement = spec.shape.placement();
     let keys = match end.filter(|end| placement == Placement::Ordered && end - first == positions.len() as u64) {
         Some(end) => Keys::run(first..end),
-        // They are in order, and each is there once.
+        // Cannot fail: the positions are sorted and unique.
         None => Keys::at(placement, &positions).ok()?,
     };
     let values = Values { number: NumberType::F32, bytes: Payload::new(values) };
@@ -140,10 +144,10 @@ mod tests {
     }
 
     #[test]
-    fn checkpoint_request_keeps_the_residuals_of_its_clock_and_no_other() {
+    fn checkpoint_request_keeps_only_the_residuals_of_its_clock() {
         let nothing = Control::ResidualsWritten { number: 2, entry: None };
         let passed = Control::Passed { number: 2, clock: Clock(8) };
-        // (the worker's clock, its residuals, what is reported, whether they are kept)
+        // (the worker's clock, its residuals, the report, whether they are kept)
         for (clock, tables, report, kept) in [
             (7, rows(), None, true),
             (7, Vec::new(), Some(nothing.clone()), false),
@@ -162,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn checkpoint_request_is_replaced_by_a_later_one_alone() {
+    fn checkpoint_request_is_replaced_only_by_a_later_one() {
         let mut request = CheckpointRequest::default();
         assert!(!request.is_due(Clock(9)) && request.report(Clock(9)).is_none() && request.take().is_none());
         request.want(2, Clock(7));

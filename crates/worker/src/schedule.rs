@@ -1,13 +1,14 @@
-//! The schedule: operations that wait their turn, and the order between operations.
+//! The schedule: operations that wait, and the order between operations.
 //!
-//! An operation starts when nothing holds it back:
-//! - the tickets that it was to run after are finished;
-//! - a read that promises its worker's own writes follows the pushes before it: they have started,
-//!   and none of their parts waits for bandwidth;
-//! - on a table with a delay, the operations before its place less the delay are acknowledged;
-//! - on a table that combines by clock, its shards may hold a push of this clock.
+//! An operation starts when all of these hold:
+//! - the tickets that it must run after are finished;
+//! - for a read that promises read-my-writes: the pushes before it have started, and none of their
+//!   parts waits for bandwidth;
+//! - on a table with delay τ, for the operation at place i: the operations before place i − τ are
+//!   acknowledged;
+//! - for a push to a table that combines by clock: its shards take pushes of this clock.
 //!
-//! What has released an operation once never holds it back again.
+//! A condition that has been met once never holds the operation back again.
 
 pub(crate) mod delay;
 pub(crate) mod queue;
@@ -21,25 +22,26 @@ use queue::{Queue, QueuedOperation, WaitsFor};
 use std::collections::BTreeMap;
 use types::{Clock, Combine, Consistency, HELD_CLOCKS, TableId, TableSpec};
 
-/// The least frontier at which shards of a table that combines by clock take pushes of a worker at
-/// `clock`.
+/// The least frontier at which shards take a push of a worker at `clock`, if the table combines by
+/// clock.
 pub(crate) fn frontier_for_push(clock: Clock) -> Clock {
     Clock(clock.next().0.saturating_sub(HELD_CLOCKS))
 }
 
-/// Operations that wait, and pushes that are being handed over.
+/// Operations that wait, and pushes that the program hands over part by part.
 #[derive(Default)]
 pub(crate) struct Schedule {
     queue: Queue,
-    /// Pushes that are being handed over part by part, and their tables: a clock must not end in
+    /// Pushes that the program hands over part by part, with their tables. A clock must not end in
     /// the middle of one.
     begun: Vec<(TicketId, TableId)>,
-    /// By table, those with a delay.
+    /// Operations on each table with a delay.
     delayed: BTreeMap<TableId, DelayedOperations>,
 }
 
 impl Schedule {
-    /// An operation is submitted. Returns its place among the operations of a table with a delay.
+    /// Notes an operation that is submitted. Returns its place among the operations of a table with
+    /// a delay.
     pub fn submit(&mut self, table: TableId, spec: &TableSpec, access: Access) -> Option<u64> {
         match spec.consistency {
             Consistency::Delay { tau } if access != Access::Neither => {
@@ -49,8 +51,8 @@ impl Schedule {
         }
     }
 
-    /// What an operation waits for, if anything. Once that has happened, it never waits for it
-    /// again. `may_push`: whether the shards of its table take pushes of this clock.
+    /// What an operation waits for, if anything. Once that has happened, the operation never waits
+    /// for it again. `may_push`: whether the shards of its table take pushes of this clock.
     pub fn waits_for(
         &self,
         queued: &mut QueuedOperation,
@@ -66,7 +68,7 @@ impl Schedule {
             queued.after.pop();
         }
         let waits = match (spec.consistency, spec.combine) {
-            // Read-my-writes: what it must hold has to be sent first.
+            // Read-my-writes: the pushes that the read must hold go first.
             (Consistency::Bounded { .. }, Combine::Each)
                 if queued.op.access().reads() && self.queue.has_push_before(queued.table, queued.ticket) =>
             {
@@ -83,27 +85,27 @@ impl Schedule {
         waits.or_else(|| (queued.op.access().writes() && !may_push()).then_some(WaitsFor::Frontier))
     }
 
-    /// An operation waits.
+    /// Queues an operation until what it waits for has happened.
     pub fn put(&mut self, queued: QueuedOperation, waits_for: WaitsFor) {
         self.queue.put(queued, waits_for);
     }
 
-    /// The next operation that was released. It is put back if it waits for something else.
+    /// Takes the next released operation. The caller puts it back if it waits for something else.
     pub fn take_ready(&mut self) -> Option<QueuedOperation> {
         self.queue.take_ready()
     }
 
-    /// Whether an operation was released since they were last looked at.
+    /// Whether a released operation has not been taken yet.
     pub fn has_ready(&self) -> bool {
         self.queue.has_ready()
     }
 
-    /// An operation has started: reads may follow its pushes.
+    /// An operation has started: releases reads that waited for this push.
     pub fn started(&mut self, table: TableId, ticket: TicketId) {
         self.queue.started(table, ticket);
     }
 
-    /// A ticket is finished: what was to run after it, and what it delayed, may start.
+    /// A ticket is finished: releases the operations that run after it, and those that it delayed.
     pub fn finished(&mut self, ticket: TicketId, purpose: &TicketPurpose) {
         self.queue.finished(ticket);
         let Some(place) = purpose.place else { return };
@@ -113,31 +115,31 @@ impl Schedule {
         }
     }
 
-    /// Parts of pushes have gone: this is the first one of the table that still waits for
-    /// bandwidth.
+    /// Parts of pushes were sent: releases reads that waited for them. `first`: the number of the
+    /// table's first part that still waits for bandwidth.
     pub fn gone(&mut self, table: TableId, first: Option<u64>) {
         self.queue.gone(table, first);
     }
 
-    /// Shards have told of their frontiers: pushes to a table that wait for them start if the
-    /// shards take them by now.
+    /// A shard has told its frontier: releases pushes to the table that wait for it, if its shards
+    /// take them now.
     pub fn frontier_moved(&mut self, table: TableId, may_push: impl FnOnce() -> bool) {
         if self.queue.has_pushes_behind_frontier() && may_push() {
             self.queue.may_push(table);
         }
     }
 
-    /// A push is begun whose parts are handed over one by one.
+    /// The program begins a push that it hands over part by part.
     pub fn begin(&mut self, ticket: TicketId, table: TableId) {
         self.begun.push((ticket, table));
     }
 
-    /// Whether a push was begun and not ended.
+    /// Whether the program has begun a push and not ended it.
     pub fn has_begun(&self, ticket: TicketId, table: TableId) -> bool {
         self.begun.contains(&(ticket, table))
     }
 
-    /// Every part of a push was handed over. Returns whether it had begun.
+    /// The program has handed over every part of a push. Returns whether it had begun one.
     pub fn end(&mut self, ticket: TicketId) -> bool {
         let index = self.begun.iter().position(|(begun, _)| *begun == ticket);
         index.map(|index| self.begun.swap_remove(index)).is_some()
@@ -148,8 +150,7 @@ impl Schedule {
         self.queue.is_empty()
     }
 
-    /// Whether everything that was asked for has started and been handed over, so that a clock may
-    /// end.
+    /// Whether every operation has started and every push is handed over, so that a clock may end.
     pub fn is_flushed(&self) -> bool {
         self.queue.is_empty() && self.begun.is_empty()
     }
@@ -159,14 +160,14 @@ impl Schedule {
         self.queue.bytes()
     }
 
-    /// How often operations were looked at again.
+    /// How often released operations were taken.
     #[cfg(test)]
     pub fn looks(&self) -> usize {
         self.queue.looks()
     }
 }
 
-/// Whether parts of pushes that a read must follow wait for bandwidth.
+/// What a read waits for if parts of the pushes that it must follow wait for bandwidth.
 fn waits_for_bandwidth(queued: &mut QueuedOperation, spec: &TableSpec, link: &Link) -> Option<WaitsFor> {
     let follows = match queued.op.access() {
         Access::Read => queued.own || spec.consistency.bound().is_some(),

@@ -1,9 +1,9 @@
-//! The sending side: the link to the servers, how fast it is, what may be sent on it now, and how
-//! much is not acknowledged.
+//! The sending side of a worker: the network link to the servers, the stream to each shard, and the
+//! codecs of pushes.
 //!
 //! | part | state that it owns |
 //! | --- | --- |
-//! | [`Link`] | the measured rate, the bound on it with what waits for bandwidth, unacknowledged bytes |
+//! | [`Link`] | the measured rate, the bound on it, waiting parts, unacknowledged bytes |
 //! | [`stream::ShardStream`] | the numbered stream to one shard, reads under way, known key lists |
 //! | [`push_codec::PushCodec`] | the encoders of one table, and their residuals |
 
@@ -25,9 +25,9 @@ use wire::{Frame, Head, Outbox};
 #[derive(Default)]
 pub(crate) struct Link {
     rate: LinkRate,
-    /// Where bandwidth is bounded.
+    /// `None` while bandwidth is not bounded.
     pacer: Option<Pacer>,
-    /// What messages of streams hold that wait for bandwidth or are not acknowledged.
+    /// Bytes of messages that wait for bandwidth or are not acknowledged.
     unacknowledged_bytes: usize,
 }
 
@@ -37,7 +37,8 @@ impl Link {
         self.pacer.is_some()
     }
 
-    /// Bytes per second, as measured or as bounded, once it is known.
+    /// The rate in bytes per second: as measured or as bounded, whichever is lower; `None` until
+    /// one is known.
     pub fn bytes_per_second(&self) -> Option<f64> {
         let measured = self.rate.bytes_per_second();
         match (&self.pacer, measured) {
@@ -46,7 +47,7 @@ impl Link {
         }
     }
 
-    /// Sends no more than this from now on.
+    /// Bounds the bandwidth from now on.
     pub fn bound(&mut self, now: Time, bandwidth: Bandwidth) {
         match &mut self.pacer {
             Some(pacer) => pacer.set_rate(now, bandwidth),
@@ -54,37 +55,40 @@ impl Link {
         }
     }
 
-    /// Bandwidth is not bounded any more. Call it when no part waits.
+    /// Lifts the bound. Call it when no part waits.
     pub fn lift_bound(&mut self) {
         self.pacer = None;
     }
 
-    /// A part of a push has at most so many bytes, so that there is something to choose from.
+    /// The most bytes that a part of a push may have. Bounded links have small parts, so that there
+    /// is a choice which part goes next.
     pub fn part_bytes(&self) -> Option<usize> {
         self.pacer.as_ref().map(|_| PACED_BYTES)
     }
 
-    /// A message of a stream is held until it is [released](Self::release).
+    /// Counts the bytes of a message as held, until it is [released](Self::release).
     pub fn hold(&mut self, message: &StreamMessage) {
         self.unacknowledged_bytes += message.held_bytes() + PART_COST;
     }
 
-    /// A message of a stream is acknowledged.
+    /// Stops counting a message, because it is acknowledged.
     pub fn release(&mut self, message: &StreamMessage) {
         self.unacknowledged_bytes -= message.held_bytes() + PART_COST;
     }
 
-    /// Bytes that messages hold which wait for bandwidth or are not acknowledged.
+    /// Bytes of messages that wait for bandwidth or are not acknowledged.
     pub fn unacknowledged_bytes(&self) -> usize {
         self.unacknowledged_bytes
     }
 
-    /// So many parts of pushes are acknowledged. Returns whether there is a rate to decide by.
+    /// Measures the rate from this many acknowledged parts of pushes. Returns whether there is a
+    /// new estimate.
     pub fn arrived(&mut self, now: Time, parts: usize) -> bool {
         self.rate.arrived(now, parts)
     }
 
-    /// Sends a frame that cannot wait. Later frames wait for it.
+    /// Sends a frame that cannot wait, and charges it to the bound, so that later frames wait
+    /// longer.
     pub fn send(&mut self, frame: Frame, out: &mut Outbox) {
         if let Some(pacer) = &mut self.pacer {
             pacer.spend(frame_bytes(&frame));
@@ -92,7 +96,7 @@ impl Link {
         out.send(frame);
     }
 
-    /// Sends frames again. They cannot wait, and are charged to the bound.
+    /// Resends frames. They cannot wait, and are charged to the bound.
     pub fn send_again(&mut self, frames: Vec<Frame>, out: &mut Outbox) {
         if let Some(pacer) = &mut self.pacer {
             pacer.charge_resent(&frames);
@@ -100,7 +104,7 @@ impl Link {
         frames.into_iter().for_each(|frame| out.send(frame));
     }
 
-    /// Sends a part of a push, whatever the bound.
+    /// Sends a part of a push at once, and charges it to the bound.
     pub fn send_part(
         &mut self,
         now: Time,
@@ -119,28 +123,28 @@ impl Link {
         out.send(frame);
     }
 
-    /// Has a part of a push wait for bandwidth. Returns its number, by which parts are ordered; 0
-    /// where bandwidth is not bounded.
+    /// Has a part of a push wait for bandwidth. Returns its number in the order of waiting parts; 0
+    /// if bandwidth is not bounded.
     pub fn wait(&mut self, part: PacedPart) -> u64 {
         self.pacer.as_mut().map_or(0, |pacer| pacer.add(part))
     }
 
-    /// Whether that part still waits.
+    /// Whether the part of this number still waits.
     pub fn has_waiting_part(&self, number: u64) -> bool {
         self.pacer.as_ref().is_some_and(|pacer| pacer.has(number))
     }
 
-    /// The number of the last part that was made; `None` where bandwidth is not bounded.
+    /// The number of the last part that had to wait; `None` if bandwidth is not bounded.
     pub fn last_part(&self) -> Option<u64> {
         self.pacer.as_ref().map(Pacer::made)
     }
 
-    /// The first part of a table that waits for bandwidth.
+    /// The number of the first part of a table that waits for bandwidth.
     pub fn first_waiting(&self, table: TableId) -> Option<u64> {
         self.pacer.as_ref().and_then(|pacer| pacer.first_of(table))
     }
 
-    /// A read waits for the parts of its table up to this one: they go first.
+    /// A read waits for the parts of its table up to `last`: they go before other parts.
     pub fn expect(&mut self, table: TableId, last: u64) {
         if let Some(pacer) = &mut self.pacer {
             pacer.expect(table, last);
@@ -152,7 +156,7 @@ impl Link {
         self.pacer.as_ref().is_none_or(Pacer::is_empty)
     }
 
-    /// Frees the values of what waits, in a run that is over.
+    /// Frees the values of waiting parts, in a run that is over.
     pub fn free_values(&mut self) {
         self.pacer.iter_mut().for_each(Pacer::free_values);
     }
@@ -168,9 +172,9 @@ impl Link {
         self.send(stream.append(head, StreamMessage::Marker), out);
     }
 
-    /// Messages that an answer of a shard lacks which holds the stream up to `contains`, in order:
-    /// those that were sent and those that wait for bandwidth. `None` if some are not known any
-    /// more.
+    /// The messages that a shard's answer does not reflect, in order: sent messages with numbers
+    /// above `contains`, then those that wait for bandwidth. `None` if the worker has freed some of
+    /// them.
     pub fn unseen<'a>(
         &'a self,
         table: TableId,
@@ -182,14 +186,14 @@ impl Link {
         Some(stream.unseen(contains)?.chain(waiting))
     }
 
-    /// Counts the bandwidth of the time that has passed.
+    /// Adds the tokens of the time that has passed.
     pub fn refill(&mut self, now: Time) {
         if let Some(pacer) = &mut self.pacer {
             pacer.refill(now);
         }
     }
 
-    /// Who goes next, if bandwidth is bounded and something may be sent by now.
+    /// Whether a read or a push goes next; `None` if bandwidth is not bounded or none is left.
     pub fn turn(&mut self, now: Time) -> Option<Turn> {
         self.pacer.as_mut()?.turn(now)
     }
@@ -200,8 +204,8 @@ impl Link {
         self.set_turn(Turn::Push);
     }
 
-    /// Sends the next part that waits, and the ends of clocks that waited for it. Returns its
-    /// table, if there is one. `stream` is the stream to a shard.
+    /// Sends the next waiting part, and the ends of clocks that waited for it. Returns its table,
+    /// or `None` if no part waits. `stream`: returns the stream to a shard.
     pub fn send_waiting_part<'a>(
         &mut self,
         now: Time,

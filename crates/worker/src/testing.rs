@@ -7,7 +7,7 @@ use wire::{Acked, Control, Frame, Head, Keys, Message, Outbox, Payload, Refused}
 /// The worker's only table.
 pub(crate) const TABLE: TableId = TableId(0);
 
-/// Worker 0, source 1, which has made one table on so many servers.
+/// Worker 0, source 1, with one table on this many servers.
 pub(crate) fn worker_with_table(spec: TableSpec, servers: u32) -> Worker {
     let plan = Plan::first(servers, vec![Source(1)]);
     let mut worker = Worker::new(WorkerId(0), Source(1), plan, WorkerSettings::default());
@@ -18,7 +18,7 @@ pub(crate) fn worker_with_table(spec: TableSpec, servers: u32) -> Worker {
     worker
 }
 
-/// The coordinator says something.
+/// The worker receives a message of the coordinator.
 pub(crate) fn hear(worker: &mut Worker, control: Control, out: &mut Outbox) {
     let head = Head::plain(NodeId::Coordinator, NodeId::Worker(0));
     worker.handle(Time(0), Frame { head, message: Message::Control(control) }, out);

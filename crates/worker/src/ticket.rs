@@ -1,13 +1,15 @@
-//! Futures of a worker: tickets, what is pending for each, and what it finishes with.
+//! Tickets, the futures that operations return: their ids, the memory that reads fill, and their
+//! outcomes; and the notices that a worker has for its user.
 
 use types::{Clock, NumberType, WorkerId};
 use wire::{Bits, FailedClock, FeedProgress, Pulled, Refusal};
 
-/// Names a push or pull under way. It can be waited for, or named as what a later one runs after.
+/// The name of an operation under way. A program can wait for it, or make a later operation run
+/// after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TicketId(pub u64);
 
-/// Where pulled rows go: the caller's own memory, handed back when they are there.
+/// Where pulled rows go: the caller's own memory, which the finished ticket hands back.
 #[derive(Debug)]
 pub enum PullTarget {
     /// f32 numbers.
@@ -16,13 +18,14 @@ pub enum PullTarget {
     F64(Vec<f64>),
     /// i64 numbers.
     I64(Vec<i64>),
-    /// Memory that is no vector, such as an array of another language. It is written in place.
+    /// Memory other than a Rust vector, such as an array of another language. The worker writes to
+    /// it in place.
     Buffer(NumberType, Box<dyn PullBuffer>),
 }
 
 /// Memory of the caller that a pull writes to until the pull is finished and drops it.
 pub trait PullBuffer: Send {
-    /// The bytes of whole numbers, the same memory each time.
+    /// The buffer as bytes: a whole count of numbers, and the same memory at each call.
     fn bytes_mut(&mut self) -> &mut [u8];
 }
 
@@ -33,7 +36,7 @@ impl std::fmt::Debug for dyn PullBuffer {
 }
 
 impl PullTarget {
-    /// An empty vector, for rows that are collected until all of them are there.
+    /// An empty vector, for reads that collect rows as they arrive.
     pub(crate) fn empty(number: NumberType) -> Self {
         match number {
             NumberType::F32 => Self::F32(Vec::new()),
@@ -42,9 +45,10 @@ impl PullTarget {
         }
     }
 
-    /// So many zeros, unless the machine has no memory for them.
+    /// A vector of `count` zeros; `None` if the machine has no memory for it.
     pub(crate) fn zeros(number: NumberType, count: usize) -> Option<Self> {
-        /// Tried first, for a vector of zeros is best made as one: its memory may be zero already.
+        /// Reserves memory first, because `vec!` ends the process where there is none. Then uses
+        /// `vec!`, because the allocator can hand out memory that is zero already.
         fn zeros<T: bytemuck::Pod>(count: usize) -> Option<Vec<T>> {
             Vec::<T>::new().try_reserve_exact(count).ok()?;
             Some(vec![T::zeroed(); count])
@@ -95,61 +99,62 @@ impl PullTarget {
 /// Rows that a pull brought, and what they reflect.
 #[derive(Debug)]
 pub struct ReadRows {
-    /// Row after row.
+    /// The rows, one after another.
     pub values: PullTarget,
     /// For a scan: the keys found, as positions.
     pub positions: Vec<u64>,
-    /// Where it was asked which rows are active: a bit for each, and no values.
+    /// For [`Op::Active`](crate::Op::Active), which brings no values: one bit for each key.
     pub active: Bits,
-    /// The smallest frontier of any part: every update of clocks below it is in.
+    /// The smallest frontier of all parts: the rows hold every update of clocks below it.
     pub clock: Clock,
     /// The reader's clock when it asked.
     pub reader: Clock,
-    /// Where a part of the read was parked: whose marker let the last of them go.
+    /// If shards parked parts of the read: the worker whose marker released the last of them.
     pub released_by: Option<WorkerId>,
-    /// Clocks in view that were failed for all workers alike.
+    /// Failed clocks within the reader's slack: shards skipped their updates, for all workers
+    /// alike.
     pub failed: Vec<FailedClock>,
     /// How many of the rows came from the cache.
     pub cached_rows: usize,
-    /// Of a page of the change feed: how far it reaches. Positions without values are of rows that
-    /// were deleted.
+    /// For a page of the change feed: how far it reaches. Positions without values belong to
+    /// deleted rows.
     pub feed: FeedProgress,
 }
 
-/// What a finished ticket brought.
+/// The outcome of a ticket that succeeded.
 #[derive(Debug)]
 pub enum TicketOutcome {
-    /// Every part of a push was applied, or is held for its clock.
+    /// Shards have applied every part of a push, or hold it for its clock.
     Done,
     /// The rows of a pull.
     Rows(ReadRows),
 }
 
-/// Why a ticket failed. Parts of the batch that were not refused have been applied.
+/// Why a ticket failed. Shards have applied the parts of the batch that they did not refuse.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TicketFailure {
-    /// What was wrong with the first refused part.
+    /// Why a shard refused the first part that was refused.
     pub refusal: Refusal,
 }
 
-/// What a read has brought so far.
+/// What the answers to a read have brought so far. Fields as in [`ReadRows`].
 pub(crate) struct PartialRead {
     pub target: PullTarget,
     pub active: Bits,
+    /// Bytes of one row; 0 until an answer tells the width of row state.
     pub row_bytes: usize,
     pub clock: Clock,
     pub reader: Clock,
     pub released_by: Option<WorkerId>,
     pub failed: Vec<FailedClock>,
     pub cached_rows: usize,
-    /// Of a page of the change feed.
     pub feed: FeedProgress,
-    /// For a scan: what each shard has found so far.
+    /// For a read that collects rows: positions and values that each part has found so far.
     pub found: Vec<(Vec<u64>, Vec<u8>)>,
 }
 
 impl PartialRead {
-    /// Nothing is read yet.
+    /// A read that no part has answered yet.
     pub fn new(target: PullTarget, reader: Clock) -> Self {
         Self {
             target,
@@ -170,8 +175,8 @@ impl PartialRead {
         Self { found: vec![(Vec::new(), Vec::new()); parts], ..self }
     }
 
-    /// An answer says who released it and which clocks failed. Each shard tells of its own; a clock
-    /// is named once.
+    /// Takes from an answer which worker released it and which clocks failed. Several shards may
+    /// report the same clock; it is kept once.
     pub fn note(&mut self, pulled: &Pulled) {
         self.released_by = pulled.released_by.or(self.released_by);
         let new = |failed: &&FailedClock| self.failed.iter().all(|known| known.clock != failed.clock);
@@ -199,40 +204,40 @@ impl PartialRead {
     }
 }
 
-/// Something that people should know, mostly which nodes are waited for.
+/// Something that a user should know, mostly which workers this worker waits for.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Notice {
-    /// A read is parked.
+    /// A shard has parked a read.
     Read {
         /// The table's name.
         table: String,
-        /// The workers it waits for; empty if its own pushes have not arrived.
+        /// The workers that the read waits for; empty if it waits for this worker's own pushes.
         on: Vec<WorkerId>,
     },
-    /// A push waits in this worker, because its shards hold as many clocks as they may.
+    /// A push waits in this worker, because its shards hold as many open clocks as they may.
     Push {
         /// The table's name.
         table: String,
-        /// The workers it waits for.
+        /// The workers that are behind.
         on: Vec<WorkerId>,
     },
     /// A codec that the program asked for takes longer than it saves on this network link.
     Codec {
         /// The table's name.
         table: String,
-        /// The codecs.
+        /// The codec pipeline.
         pipeline: String,
-        /// The measured rate of the link.
+        /// The rate of the link: as measured, or its bound if that is lower.
         bytes_per_second: u64,
     },
-    /// No data lease is left for this worker, and it waits for those that others hold.
+    /// No data lease is left to grant. This worker waits until other workers commit theirs.
     Leases {
-        /// Who holds some.
+        /// The workers that hold leases.
         on: Vec<WorkerId>,
     },
-    /// A barrier is not complete.
+    /// This worker waits at a barrier.
     Barrier {
-        /// The workers that are missing.
+        /// The workers that have not reached it.
         on: Vec<WorkerId>,
     },
 }

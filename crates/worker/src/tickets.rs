@@ -1,8 +1,8 @@
-//! The tickets of a worker: those that are pending, those that are finished and not taken, and
-//! those that the program will not take.
+//! The tickets of a worker: pending tickets, finished tickets that the program has not taken, and
+//! detached tickets, which it will not take.
 //!
-//! A ticket is pending while parts of it are. The part that is done last closes it; what that means
-//! for the rest of the worker, [`ClosedTicket`] tells.
+//! A ticket is pending while parts of it are. Its last part closes it and returns a
+//! [`ClosedTicket`], with what the rest of the worker must do then.
 
 use crate::ticket::{PartialRead, TicketFailure, TicketId, TicketOutcome};
 use lease::LeaseId;
@@ -10,20 +10,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use types::{Clock, OPEN_READS, TableId};
 use wire::Refusal;
 
-/// What a ticket is opened for.
+/// The operation that a ticket is opened for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TicketPurpose {
     pub table: TableId,
-    /// Whether it is to bring rows.
+    /// Whether the operation reads rows.
     pub reads: bool,
-    /// For a table with a delay: its place among the table's operations.
+    /// For a table with a delay: the operation's place among the table's operations, from 1.
     pub place: Option<u64>,
-    /// The data lease that it is made for.
+    /// The data lease that the operation is made for.
     pub lease: Option<LeaseId>,
 }
 
 impl TicketPurpose {
-    /// A push to a table, or a change of its settings, that no rule delays.
+    /// A push to a table without a delay and without a data lease.
     pub fn of(table: TableId) -> Self {
         Self { table, reads: false, place: None, lease: None }
     }
@@ -32,23 +32,23 @@ impl TicketPurpose {
 /// A ticket under way.
 struct PendingTicket {
     purpose: TicketPurpose,
-    /// Parts that are not done.
+    /// How many parts are not done.
     parts: usize,
     failure: Option<TicketFailure>,
     read: Option<PartialRead>,
 }
 
-/// A ticket that was closed just now.
+/// A ticket that its last part has just closed.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct ClosedTicket {
     pub ticket: TicketId,
     pub purpose: TicketPurpose,
-    /// Of a read: how many clocks the reader was ahead of what it read.
+    /// The staleness of a read, in clocks; `None` for other operations.
     pub staleness: Option<u64>,
 }
 
-/// What a program takes of a ticket.
+/// What a program takes from a finished ticket.
 type Outcome = Result<TicketOutcome, (TableId, TicketFailure)>;
 
 /// All tickets of a worker.
@@ -57,16 +57,16 @@ pub(crate) struct Tickets {
     last: u64,
     pending: BTreeMap<TicketId, PendingTicket>,
     finished: BTreeMap<TicketId, Outcome>,
-    /// Tickets that the program will not take.
+    /// Pending tickets that the program will not take.
     detached: BTreeSet<TicketId>,
-    /// Failures of those.
+    /// Failures of detached tickets that the program has not been told of.
     unreported: Vec<(TableId, TicketFailure)>,
-    /// Pending tickets that are to bring rows.
+    /// How many pending tickets read rows.
     open_reads: usize,
 }
 
 impl Tickets {
-    /// Opens a ticket with so many parts.
+    /// Opens a ticket with this many parts.
     pub fn open(&mut self, purpose: TicketPurpose, parts: usize) -> TicketId {
         self.last += 1;
         let ticket = TicketId(self.last);
@@ -80,7 +80,7 @@ impl Tickets {
         !self.pending.contains_key(&ticket)
     }
 
-    /// What a pending ticket was opened for.
+    /// The operation that a pending ticket was opened for.
     pub fn purpose(&self, ticket: TicketId) -> Option<TicketPurpose> {
         self.pending.get(&ticket).map(|pending| pending.purpose)
     }
@@ -90,14 +90,14 @@ impl Tickets {
         self.open_reads < OPEN_READS
     }
 
-    /// A pending ticket has so many more parts.
+    /// Adds this many parts to a pending ticket.
     pub fn add_parts(&mut self, ticket: TicketId, parts: usize) {
         if let Some(pending) = self.pending.get_mut(&ticket) {
             pending.parts += parts;
         }
     }
 
-    /// The answers of so many more parts are collected in `read`.
+    /// Adds this many parts to a pending ticket, and collects their answers in `read`.
     pub fn collect(&mut self, ticket: TicketId, parts: usize, read: PartialRead) {
         if let Some(pending) = self.pending.get_mut(&ticket) {
             pending.parts += parts;
@@ -110,7 +110,7 @@ impl Tickets {
         self.pending.get_mut(&ticket)?.read.as_mut()
     }
 
-    /// A part of a ticket is done, or refused. Returns the ticket if that was its last part.
+    /// Counts a part of a ticket as done, or refused. Returns the ticket if that was its last part.
     pub fn part_done(&mut self, ticket: TicketId, refusal: Option<Refusal>) -> Option<ClosedTicket> {
         let pending = self.pending.get_mut(&ticket)?;
         pending.parts -= 1;
@@ -148,12 +148,13 @@ impl Tickets {
         Some(ClosedTicket { ticket, purpose, staleness })
     }
 
-    /// What a ticket brought, once it is finished. Asking again gives nothing.
+    /// The outcome of a finished ticket. A second call returns `None`.
     pub fn take(&mut self, ticket: TicketId) -> Option<Outcome> {
         self.finished.remove(&ticket)
     }
 
-    /// The program will not take this ticket. If it fails, [`Tickets::take_unreported`] tells.
+    /// The program will not take this ticket. If it fails, [`Tickets::take_unreported`] returns
+    /// why.
     pub fn detach(&mut self, ticket: TicketId) {
         match self.finished.remove(&ticket) {
             Some(outcome) => self.unreported.extend(outcome.err()),
@@ -164,7 +165,7 @@ impl Tickets {
         }
     }
 
-    /// Failures of detached tickets.
+    /// Failures of detached tickets since the last call.
     pub fn take_unreported(&mut self) -> Vec<(TableId, TicketFailure)> {
         std::mem::take(&mut self.unreported)
     }
@@ -184,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ticket_closes_with_its_last_part_and_is_taken_once() {
+    fn ticket_closes_with_its_last_part_and_is_taken_once() {
         let mut tickets = Tickets::default();
         let ticket = tickets.open(TicketPurpose::of(TABLE), 1);
         tickets.add_parts(ticket, 1);
@@ -196,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_ticket_names_the_first_refusal_to_whoever_takes_it_or_when_it_is_detached() {
+    fn failed_ticket_that_is_detached_reports_its_first_refusal_once() {
         for detach_first in [false, true] {
             let mut tickets = Tickets::default();
             let ticket = tickets.open(TicketPurpose::of(TABLE), 2);
@@ -215,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_tells_its_staleness_and_one_that_no_shard_answered_is_fresh() {
+    fn closed_read_reports_its_staleness_and_counts_as_fresh_without_answers() {
         // (the reader's clock, the least frontier of its parts, staleness)
         for (reader, clock, staleness) in [(5, 3, 2), (5, 9, 0), (5, u64::MAX, 0)] {
             let mut tickets = Tickets::default();
@@ -235,6 +236,6 @@ mod tests {
         assert!(!tickets.may_read());
         assert!(tickets.close_if_done(opened[0]).is_some() && tickets.may_read());
         tickets.open(TicketPurpose::of(TABLE), 1);
-        assert!(tickets.may_read(), "a push is no read");
+        assert!(tickets.may_read(), "a push does not count as a read");
     }
 }

@@ -1,14 +1,14 @@
-//! One worker: a machine made of parts. Each part owns its state; the machine passes every
-//! operation of the program and every frame through them.
+//! The worker's state machine, made of parts. Each part owns its state; the machine passes every
+//! operation of the program and every frame through the parts.
 //!
 //! | part | owns |
 //! | --- | --- |
-//! | [`Identity`] | who the worker is, the plan, and whom it heeds |
-//! | [`CoordinatorRequests`] | tables and barriers that it has asked for |
+//! | [`Identity`] | who the worker is, the plan, and whose messages it accepts |
+//! | [`CoordinatorRequests`] | tables and barriers that the worker asked for |
 //! | [`Tickets`] | tickets that are pending, finished or detached |
-//! | [`Schedule`] | operations that wait, and pushes that are being handed over |
-//! | [`Link`] | the rate and bound of the network link, and what is unacknowledged on it |
-//! | [`DataLeases`] | data leases that it holds, and their commits |
+//! | [`Schedule`] | operations that wait, and pushes that the program hands over part by part |
+//! | [`Link`] | the rate and bound of the network link, and the unacknowledged bytes on it |
+//! | [`DataLeases`] | data leases that the worker holds, and their commits |
 //! | [`CheckpointRequest`] | the checkpoint that is wanted, and the residuals kept for it |
 //!
 //! and for each table, in [`Table`]:
@@ -17,14 +17,15 @@
 //! | --- | --- |
 //! | [`ShardStream`] | for each shard: the numbered stream, reads under way, known key lists |
 //! | [`PushCodec`](crate::send::push_codec::PushCodec) | encoders of pushes, and their residuals |
-//! | [`AnswerDecoder`](crate::decode::AnswerDecoder) | undoing the codecs of what is read |
-//! | [`TableCache`](crate::cache::TableCache) | cached rows, and what each is fresh at |
+//! | [`AnswerDecoder`](crate::decode::AnswerDecoder) | decoders of reads, and their meter |
+//! | [`TableCache`](crate::cache::TableCache) | cached rows, and the frontier each is fresh at |
 //!
-//! The ways through the parts are one file each: `submit` (an operation starts or waits), `push`,
-//! `read` with `active` and `row_state`, `send` (bandwidth), `receive`, `leases`, `residuals`, and
-//! `calls` (clocks end, the worker leaves).
+//! Each way through the parts is one file: `submit` (an operation starts or waits), `push`, `read`
+//! with `active` and `row_state`, `send` (bandwidth), `receive`, `leases`, `residuals`, and `calls`
+//! (clocks end, the worker leaves).
 //!
-//! It does no I/O. Time and frames come in as arguments, and frames to send go to an [`Outbox`].
+//! The worker does no I/O. Time and frames come in as arguments; frames to send go to an
+//! [`Outbox`].
 
 mod active;
 mod calls;
@@ -58,9 +59,9 @@ use wire::{Control, Frame, Head, Message, Outbox};
 /// How a worker behaves.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WorkerSettings {
-    /// Resend timeout. `None` where the transport loses nothing while it is connected.
+    /// Resend timeout. `None` for a transport that loses nothing while it is connected.
     pub resend_after: Option<Span>,
-    /// Measures the time that codecs take.
+    /// The clock that measures how long codecs take.
     pub stopwatch: Stopwatch,
 }
 
@@ -80,7 +81,7 @@ pub struct WorkerCounts {
     pub waited: u64,
     /// Parts of pushes that a shard refused.
     pub refused: u64,
-    /// Parts made for data leases that a shard held already, from a worker that was lost.
+    /// Parts of data leases that a shard held already: another worker, since lost, pushed them.
     pub held_already: u64,
     /// Frames sent again.
     pub resent: u64,
@@ -92,8 +93,7 @@ pub struct WorkerCounts {
     pub refreshes: u64,
     /// Deltas that were applied to cached rows.
     pub deltas: u64,
-    /// Reads by how many clocks the reader was ahead of what it read; the last counts all that are
-    /// further.
+    /// How many reads had a staleness of 0, 1, 2, … clocks. The last entry counts all larger ones.
     pub staleness: [u64; 16],
 }
 
@@ -104,7 +104,8 @@ pub struct WorkerCounts {
 /// use worker::CodecUse;
 ///
 /// let upward = Meter { bytes_in: 25_600, bytes_out: 12_800, ..Meter::default() };
-/// let (table, up) = ("layer".into(), "bf16".into());
+/// let table = "layer".into();
+/// let up = "bf16".into();
 /// let used = CodecUse { table, up, upward, downward: Meter::default(), dropped_rows: 0 };
 /// assert_eq!((used.upward.ratio(), used.downward.ratio()), (Some(2.0), None));
 /// ```
@@ -112,13 +113,13 @@ pub struct WorkerCounts {
 pub struct CodecUse {
     /// The table's name.
     pub table: String,
-    /// What is in use for pushes now; empty for nothing.
+    /// The codec pipeline that encodes pushes now; empty if none does.
     pub up: String,
-    /// Of pushes: bytes, error and time to encode.
+    /// Pushes: bytes, error and time to encode.
     pub upward: Meter,
-    /// Of what is read: bytes and time to decode.
+    /// Reads: bytes and time to decode.
     pub downward: Meter,
-    /// Rows whose residuals were dropped, because a bounded number is kept.
+    /// Rows that lost their residuals: a codec keeps residuals of a bounded number of rows.
     pub dropped_rows: u64,
 }
 
@@ -126,10 +127,10 @@ pub struct CodecUse {
 pub struct Worker {
     identity: Identity,
     settings: WorkerSettings,
-    /// The first clock it takes part in.
+    /// The first clock that the worker takes part in.
     since: Clock,
     clock: Clock,
-    /// Whether it has said goodbye, or its run is over.
+    /// Whether the worker has said goodbye, or its run is over.
     left: bool,
     tables: BTreeMap<TableId, Table>,
     asked: CoordinatorRequests,
@@ -139,13 +140,13 @@ pub struct Worker {
     link: Link,
     leases: DataLeases,
     checkpoint: CheckpointRequest,
-    /// What people have yet to hear.
+    /// Notices that the driver has not taken yet.
     notices: Vec<Notice>,
     counts: WorkerCounts,
 }
 
 impl Worker {
-    /// Worker `id` of the plan, in the incarnation that the coordinator has given it.
+    /// Worker `id` of the plan, in the incarnation `source` that the coordinator gave it.
     #[must_use]
     pub fn new(id: WorkerId, source: Source, plan: Plan, settings: WorkerSettings) -> Self {
         Self {
@@ -167,7 +168,7 @@ impl Worker {
         }
     }
 
-    /// Takes part from this clock on, with so many barriers passed without it.
+    /// Starts at `clock`. `barriers`: how many barriers the run passed before the worker joined.
     #[must_use]
     pub fn starting(mut self, clock: Clock, barriers: u64) -> Self {
         self.since = clock;
@@ -176,25 +177,25 @@ impl Worker {
         self
     }
 
-    /// The plan it goes by.
+    /// The newest plan that the worker adopted.
     #[must_use]
     pub fn plan(&self) -> &Plan {
         self.identity.plan()
     }
 
-    /// Its rank.
+    /// The worker's rank.
     #[must_use]
     pub fn id(&self) -> WorkerId {
         self.identity.id()
     }
 
-    /// Its clock.
+    /// The worker's clock.
     #[must_use]
     pub fn clock(&self) -> Clock {
         self.clock
     }
 
-    /// What it has done so far.
+    /// What the worker has done so far.
     #[must_use]
     pub fn counts(&self) -> &WorkerCounts {
         &self.counts
@@ -208,25 +209,26 @@ impl Worker {
         out.send(Frame { head: self.head(), message: Message::Control(control) });
     }
 
-    /// Asks for a table. [`Worker::table`] tells when it is there.
+    /// Asks the coordinator for a table. [`Worker::table`] returns the answer once it is there.
     pub fn make_table(&mut self, spec: TableSpec, out: &mut Outbox) {
         let asked = self.asked.table(spec);
         self.control(asked, out);
     }
 
-    /// The table asked for by that name, once the coordinator has answered.
+    /// The coordinator's answer for the table of this name: its number, or why it cannot be made.
+    /// `None` before the answer.
     #[must_use]
     pub fn table(&self, name: &str) -> Option<&Result<TableId, String>> {
         self.asked.answer(name)
     }
 
-    /// The spec of a table that was made.
+    /// The spec of a table that the worker takes part in.
     #[must_use]
     pub fn spec(&self, table: TableId) -> Option<&TableSpec> {
         self.tables.get(&table).map(|table| &table.spec)
     }
 
-    /// Takes part in a table. Only what the program asked for gets a cache.
+    /// Takes part in a table. Only a table that the program `asked` for gets a cache.
     fn attach(&mut self, id: TableId, spec: TableSpec, asked: bool, out: &mut Outbox) {
         if let Some(table) = self.tables.get_mut(&id) {
             if asked {
@@ -241,7 +243,8 @@ impl Worker {
         if asked {
             table.cache.make(&table.spec, table.streams.len());
         }
-        // A table made in the middle of a run: nothing of the earlier clocks is missing from it.
+        // The table was made in the middle of a run. This marker tells its shards that the worker
+        // pushes nothing for earlier clocks.
         if let Some(last) = self.clock.0.checked_sub(1) {
             let mut head = self.head();
             head.clock = Clock(last);
@@ -250,7 +253,7 @@ impl Worker {
         self.tables.insert(id, table);
     }
 
-    /// What the codecs of each table have cost and gained, of those tables that have any.
+    /// What codecs have cost and saved, for each table that has codecs.
     #[must_use]
     pub fn codecs(&self) -> Vec<CodecUse> {
         let with_codecs = self.tables.values().filter(|table| table.spec.codecs != types::Codecs::default());
@@ -264,27 +267,28 @@ impl Worker {
         used.collect()
     }
 
-    /// How fast the network link to the servers is, in bytes per second, once enough was sent to
-    /// tell.
+    /// How fast the network link to the servers is, in bytes per second. `None` until the worker
+    /// has sent enough to measure it.
     #[must_use]
     pub fn link_rate(&self) -> Option<f64> {
         self.link.bytes_per_second()
     }
 
-    /// Stands at the next barrier; [`Worker::barrier_passed`] tells when everybody does.
+    /// Enters the next barrier and returns its number. [`Worker::barrier_passed`] tells when every
+    /// worker has reached it.
     pub fn barrier(&mut self, out: &mut Outbox) -> u64 {
         let asked = self.asked.barrier();
         self.control(asked, out);
         self.asked.last_barrier()
     }
 
-    /// Whether everybody has reached that barrier.
+    /// Whether every worker has reached the barrier of this number.
     #[must_use]
     pub fn barrier_passed(&self, number: u64) -> bool {
         self.asked.has_passed(number)
     }
 
-    /// What a ticket brought, once it is finished. Asking again gives nothing.
+    /// The outcome of a finished ticket. A second call returns `None`.
     pub fn take(&mut self, ticket: TicketId) -> Option<Result<TicketOutcome, (TableId, TicketFailure)>> {
         self.tickets.take(ticket)
     }
@@ -295,17 +299,17 @@ impl Worker {
         self.tickets.is_finished(ticket)
     }
 
-    /// The program will not take this ticket. If it fails, [`Worker::take_unreported`] tells.
+    /// The program will not take this ticket. If it fails, [`Worker::take_unreported`] returns why.
     pub fn detach(&mut self, ticket: TicketId) {
         self.tickets.detach(ticket);
     }
 
-    /// Failures of detached tickets.
+    /// Failures of detached tickets since the last call.
     pub fn take_unreported(&mut self) -> Vec<(TableId, TicketFailure)> {
         self.tickets.take_unreported()
     }
 
-    /// Who is waited for, as shards and the coordinator have said since the last time.
+    /// Notices since the last call: mostly which nodes this worker waits for.
     pub fn take_notices(&mut self) -> Vec<Notice> {
         std::mem::take(&mut self.notices)
     }

@@ -1,15 +1,16 @@
-//! Exponential backoff of deltas: where they take more than the rows that are wanted again and
-//! again, as with few rows of many, they are asked for less and less often.
+//! Exponential backoff of deltas: while deltas take more bytes than the wanted rows, as when a
+//! program reads few rows of many, pulls ask for deltas less and less often.
 
-/// Whole rows are asked for at once for up to two to the power of this pulls.
+/// The longest pause without deltas, as a power of two: 2⁸ pulls.
 const LONGEST_PAUSE: u32 = 8;
 
 /// Whether the pulls of a table may ask for deltas.
 #[derive(Debug, Default)]
 pub(crate) struct DeltaBackoff {
-    /// How often in a row deltas would have taken more than the rows.
+    /// How often in a row deltas would have taken more bytes than the rows, at most
+    /// [`LONGEST_PAUSE`].
     declined: u32,
-    /// Until this pull, whole rows are asked for at once.
+    /// Pulls before this one ask for whole rows at once.
     whole_until: u64,
 }
 
@@ -19,7 +20,8 @@ impl DeltaBackoff {
         pull >= self.whole_until
     }
 
-    /// Deltas took more than the rows that were wanted, or did not. `pull` is the last one so far.
+    /// Notes whether the shard declined to send deltas, because they would take more bytes than the
+    /// wanted rows. `pull` is the number of the last pull.
     pub fn declined(&mut self, pull: u64, declined: bool) {
         self.declined = if declined { (self.declined + 1).min(LONGEST_PAUSE) } else { 0 };
         if declined {

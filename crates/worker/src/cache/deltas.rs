@@ -1,17 +1,18 @@
-//! Delta-encoded cache: where a lossy codec shrinks what shards send, a worker keeps published rows
-//! and adds the deltas of each shard to them, in order.
+//! Delta-encoded cache: for tables whose reads go through a lossy codec, the worker keeps the rows
+//! that each shard published and adds the shard's deltas to them, in order.
 //!
-//! Invariant: all cached rows of a shard are as the shard published them last.
+//! Invariant: a cached row is as its shard published it, and holds at least every delta that the
+//! cache has added for that shard.
 
 use super::slots::{CachedRows, positions};
 use types::{Clock, Consistency, TableSpec};
 use update::add_into;
 use wire::{ChangeChunk, ChangeStep, FollowerCursor, KeySlice, Keys};
 
-/// Deltas of one move of the frontier: a table of a terabyte has no more.
+/// The most chunks that one move of the frontier may have: enough for a table of a terabyte.
 const MOST_DELTAS: usize = 1 << 20;
 
-/// How far a shard's deltas have come.
+/// How far a shard's deltas have arrived.
 #[derive(Clone, Debug, Default)]
 struct FollowedShard {
     /// The id of the numbered sequence of deltas. A later sequence has a larger id.
@@ -19,7 +20,7 @@ struct FollowedShard {
     /// Which batches of changes have arrived.
     cursor: FollowerCursor,
     frontier: Clock,
-    /// Deltas of a move of the frontier that has not arrived whole.
+    /// Chunks of a move of the frontier whose last chunk has not arrived.
     staged: Vec<StagedDelta>,
 }
 
@@ -29,12 +30,12 @@ struct StagedDelta {
     changes: Vec<f32>,
 }
 
-/// When a row was read.
+/// Which version of a shard's rows a row was when the worker read it.
 #[derive(Clone, Copy, Debug)]
 struct Tag {
     shard: u32,
     sequence: u64,
-    /// The last delta that the row held then.
+    /// The last delta that the row held when it was read.
     last: u64,
     frontier: Clock,
 }
@@ -46,13 +47,13 @@ pub(crate) struct DeltaCache {
     shards: Vec<FollowedShard>,
 }
 
-/// What the cache answers to a read, besides the rows it copied out.
+/// The cache's answer to a read, besides the rows that it copied out.
 #[derive(Debug, Default)]
 pub(crate) struct CachedRead {
-    /// The smallest frontier among the rows that were copied out.
+    /// The smallest frontier among the copied rows.
     pub clock: Option<Clock>,
-    /// By index into the keys: rows that the consistency rule does not admit before some deltas are
-    /// added.
+    /// By index into the keys: cached rows that need more deltas before the consistency rule admits
+    /// them.
     pub stale: Vec<u32>,
     /// By index into the keys: rows that are not cached.
     pub absent: Vec<u32>,
@@ -67,12 +68,13 @@ impl DeltaCache {
         }
     }
 
-    /// The batch of changes that the deltas of a shard have brought it to.
+    /// The number of the last batch of changes that the deltas of a shard have brought.
     pub fn last_delta(&self, shard: usize) -> u64 {
         self.shards[shard].cursor.held()
     }
 
-    /// What a row is fresh at, if it is of its shard's present sequence.
+    /// The frontier that a row is fresh at; `None` unless it belongs to its shard's present
+    /// sequence.
     fn frontier(&self, slot: u32) -> Option<Clock> {
         let tag = self.rows.tag(slot)?;
         let shard = &self.shards[tag.shard as usize];
@@ -80,7 +82,7 @@ impl DeltaCache {
         (tag.sequence == shard.sequence).then_some(tag.frontier.max(carried))
     }
 
-    /// Copies the rows that the consistency rule admits into `target`, and names the others.
+    /// Copies the rows that the consistency rule admits into `target`, and lists the others.
     pub fn read(&self, keys: &Keys, reader: Clock, target: &mut [u8]) -> CachedRead {
         let row_bytes = self.rows.width() * 4;
         let mut answer = CachedRead::default();
@@ -102,12 +104,13 @@ impl DeltaCache {
         target.copy_from_slice(bytemuck::cast_slice(self.rows.row(slot)));
     }
 
-    /// Copies rows out without asking the consistency rule. Returns the smallest frontier among
-    /// them, and by index those that are no longer cached.
+    /// Copies rows into `target` without asking the consistency rule. Returns the smallest frontier
+    /// among them, and the indices of the keys that are no longer cached.
     pub fn fill(&self, keys: &KeySlice, rows: &[u32], target: &mut [u8]) -> (Option<Clock>, Vec<u32>) {
         let row_bytes = self.rows.width() * 4;
         let slots = self.rows.slots(&positions(keys));
-        let (mut clock, mut gone) = (None, Vec::new());
+        let mut clock = None;
+        let mut gone = Vec::new();
         for (index, (&slot, &row)) in (0..).zip(slots.iter().zip(rows)) {
             match self.frontier(slot) {
                 Some(frontier) => {
@@ -136,7 +139,7 @@ impl DeltaCache {
         if followed.sequence < sequence {
             *followed = FollowedShard { sequence, cursor: FollowerCursor::at(last), frontier, staged: Vec::new() };
         }
-        // A late answer: the deltas that it lacks will not come again.
+        // A late answer: the shard will not send the deltas that it lacks again.
         if last < followed.cursor.held() {
             return;
         }
@@ -168,22 +171,23 @@ impl DeltaCache {
         self.is_of(shard, sequence) && changes.from == cursor.held() && cursor.fits(changes)
     }
 
-    /// Takes a delta that [`DeltaCache::follows`]. Rows change when all deltas of a move of the
-    /// frontier are there, so that they never hold different clocks.
+    /// Takes a delta that [`DeltaCache::follows`]. Rows change with the last chunk of a move of the
+    /// frontier, so that all of them hold the same clocks.
     pub fn add(&mut self, shard: usize, chunk: ChangeChunk, positions: Vec<u64>, changes: Vec<f32>, reaches: Clock) {
         let followed = &mut self.shards[shard];
         let step = followed.cursor.take(chunk);
         followed.staged.truncate(chunk.chunk as usize);
         followed.staged.push(StagedDelta { positions, changes });
         if step != ChangeStep::Complete {
-            // No honest shard sends so many for one move of the frontier: stop following it.
+            // An honest shard never sends this many chunks for one move: stops following the shard.
             if followed.staged.len() > MOST_DELTAS {
                 self.lose(shard);
             }
             return;
         }
         followed.frontier = followed.frontier.max(reaches);
-        let (sequence, number) = (followed.sequence, chunk.to);
+        let sequence = followed.sequence;
+        let number = chunk.to;
         for StagedDelta { positions, changes } in std::mem::take(&mut followed.staged) {
             let slots = self.rows.slots(&positions);
             for (&slot, change) in slots.iter().zip(changes.chunks_exact(self.rows.width())) {
@@ -198,16 +202,16 @@ impl DeltaCache {
     /// whether this cache has them.
     pub fn reach(&mut self, shard: usize, frontier: Clock, sequence: u64, last: u64) -> bool {
         let followed = &mut self.shards[shard];
-        let there = followed.sequence == sequence && followed.cursor.held() >= last;
-        if there {
+        let has_all = followed.sequence == sequence && followed.cursor.held() >= last;
+        if has_all {
             followed.frontier = followed.frontier.max(frontier);
         }
-        there
+        has_all
     }
 
-    /// A shard no longer has the deltas that would follow: drops its rows.
+    /// Drops the rows of a shard, whose next deltas this cache cannot get any more.
     pub fn lose(&mut self, shard: usize) {
-        // No cached row is of this sequence, and the next answer starts a new one with any id.
+        // No cached row belongs to sequence 0, and the next answer starts a new one with any id.
         self.shards[shard] = FollowedShard::default();
         for tag in self.rows.tags_mut() {
             if tag.is_some_and(|tag| tag.shard as usize == shard) {

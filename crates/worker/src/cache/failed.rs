@@ -1,26 +1,29 @@
-//! Failed clocks: the last ones that shards have told of. Reads from the cache must tell, too.
+//! The failed clocks that shards have reported, so that reads from the cache report them, too.
+//!
+//! Shards skip the update of a failed clock for all workers alike, because they refused a part of
+//! it.
 
 use std::collections::VecDeque;
 use types::{Clock, Consistency};
 use wire::FailedClock;
 
-/// Failed clocks that a worker remembers of each table.
+/// How many failed clocks a worker remembers for each table; it forgets the oldest first.
 const FAILED_CLOCKS: usize = 64;
 
-/// The last clocks of a table that were failed for all workers alike.
+/// The last failed clocks of a table.
 pub(crate) struct FailedClocks {
     slack: u64,
     clocks: VecDeque<FailedClock>,
 }
 
 impl FailedClocks {
-    /// None yet.
+    /// No failed clocks yet.
     pub fn new(consistency: Consistency) -> Self {
         Self { slack: consistency.bound().unwrap_or(0), clocks: VecDeque::new() }
     }
 
-    /// Remembers failed clocks that a shard has told of. Each shard tells of its own; a clock is
-    /// remembered once.
+    /// Remembers the failed clocks that a shard reports. Several shards may report the same clock;
+    /// it is kept once.
     pub fn note(&mut self, failed: &[FailedClock]) {
         for failed in failed {
             if self.clocks.iter().all(|known| known.clock != failed.clock) {
@@ -31,7 +34,7 @@ impl FailedClocks {
         self.clocks.drain(..beyond);
     }
 
-    /// Those that a reader at this clock has in view.
+    /// The failed clocks at or after `reader − slack − 1`.
     pub fn in_view(&self, reader: Clock) -> Vec<FailedClock> {
         let in_view = |failed: &&FailedClock| failed.clock.0.saturating_add(self.slack).saturating_add(1) >= reader.0;
         self.clocks.iter().filter(in_view).cloned().collect()
@@ -53,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn failed_clocks_are_in_view_as_far_back_as_the_slack() {
+    fn failed_clocks_are_reported_as_far_back_as_the_slack() {
         // (consistency, the reader's clock, the failed clocks that it sees)
         for (consistency, reader, expected) in [
             (Consistency::slack(0), 3, vec![2, 3, 5]),

@@ -1,15 +1,15 @@
-//! Row cache: each row with the frontier it is fresh at. Shards may send refreshes, which move the
-//! frontier of all rows of a shard on.
+//! Row cache: each row with the frontier it is fresh at. Shards of eager tables send refreshes,
+//! which move the frontier of all cached rows of the shard on.
 //!
-//! Invariant: a cached row holds all of the worker's own pushes to it, also those that its shard
-//! has not applied.
+//! Invariant: where the table combines `each`, a cached row holds all of the worker's own pushes to
+//! it, also those that its shard has not applied.
 
 use super::slots::{CachedRows, positions};
 use types::{Clock, Consistency, TableSpec};
 use update::{ABSENT, Number, add_into, first_not_finite};
 use wire::{ChangeChunk, ChangeStep, FollowerCursor, KeySlice, Keys, Payload};
 
-/// The numbered sequence of refreshes that keeps a shard's rows fresh, as far as it has arrived
+/// The numbered sequence of refreshes that keeps a shard's rows fresh, and how far it has arrived
 /// without a gap.
 #[derive(Clone, Copy, Debug, Default)]
 struct RefreshSequence {
@@ -17,14 +17,14 @@ struct RefreshSequence {
     /// Which batches of changes have arrived.
     cursor: FollowerCursor,
     frontier: Clock,
-    /// Counts up whenever a sequence ends. Rows of an earlier generation keep the frontier they
-    /// were read at.
+    /// Counts up when a sequence starts or ends. Rows of an earlier generation keep the frontier
+    /// they were read at.
     generation: u64,
 }
 
 impl RefreshSequence {
-    /// A read at `frontier` brings the id of a sequence and the batch that it has reached. Returns
-    /// the generation that its rows join, if the sequence has arrived exactly as far.
+    /// A read at `frontier` names a sequence and the last batch that its rows hold. Returns the
+    /// generation that the rows join, if refreshes have arrived up to exactly that batch.
     fn join(&mut self, frontier: Clock, refreshed: Option<(u64, u64)>) -> Option<u64> {
         let (id, last) = refreshed?;
         if id != self.id {
@@ -34,7 +34,7 @@ impl RefreshSequence {
         (last == self.cursor.held()).then_some(self.generation)
     }
 
-    /// A refresh arrives. Returns whether its rows are to be kept.
+    /// A refresh arrives. Returns whether the cache keeps its rows.
     fn follow(&mut self, id: u64, changes: ChangeChunk, frontier: Clock) -> bool {
         if id != self.id {
             return false;
@@ -53,7 +53,7 @@ impl RefreshSequence {
         }
     }
 
-    /// A refresh was missed: rows of this sequence are only as fresh as when they were read.
+    /// Ends the sequence after a gap: its rows are only as fresh as when they were read.
     fn end(&mut self) {
         *self = Self { generation: self.generation + 1, ..Self::default() };
     }
@@ -68,34 +68,35 @@ pub(crate) struct ShardRows<'a> {
     pub values: &'a Payload,
 }
 
-/// The worker's own later writes, which rows that came from a shard do not hold.
+/// The worker's own later writes, which the rows of a shard's answer do not hold yet.
 pub(crate) type LaterWrites<'a> = Vec<(&'a KeySlice, OwnWrite<'a>)>;
 
-/// What a worker itself wrote to rows.
+/// A worker's own write to rows.
 #[derive(Clone, Copy)]
 pub(crate) enum OwnWrite<'a> {
-    /// It pushed these gradients.
+    /// A push of these gradients.
     Gradients(&'a Payload),
-    /// It set the rows. The shard will send them.
+    /// The worker set or deleted the rows. The cache drops them, and the next read asks the shard.
     Rows,
 }
 
 /// A row cache of any number type.
 pub(crate) trait RowCache: Send {
-    /// Copies the rows that the consistency rule admits into `target`, appends the indices of the
-    /// others to `misses`, and returns the smallest frontier copied.
+    /// Copies the rows that the consistency rule admits into `target`, and appends the indices of
+    /// the others to `misses`. Returns the smallest frontier among the copied rows.
     fn read(&self, keys: &Keys, reader: Clock, target: &mut [u8], misses: &mut Vec<u32>) -> Option<Clock>;
-    /// Keeps the rows of a read. `refreshed`: the sequence of refreshes they belong to, and the
-    /// number of its last one.
+    /// Keeps the rows of a read. `refreshed`: the sequence of refreshes that follows them, and the
+    /// last number of it that they hold.
     fn store(&mut self, received: ShardRows<'_>, later: &LaterWrites<'_>, refreshed: Option<(u64, u64)>);
     /// Keeps the rows of refresh `number` of sequence `id`, if it follows the one before and the
     /// later writes are known. Otherwise ends the sequence.
     fn refresh(&mut self, received: ShardRows<'_>, later: Option<&LaterWrites<'_>>, id: u64, changes: ChangeChunk);
-    /// The sum of squares of those rows that are cached, however old.
+    /// The sum of squares of the cached ones among these rows, however old.
     fn squares(&self, keys: &KeySlice) -> Option<f64>;
-    /// The worker itself pushes to these rows.
+    /// Adds the worker's own push to the cached rows.
     fn pushed(&mut self, keys: &KeySlice, values: &Payload);
-    /// Drops these rows: the worker has set them, or the shard refused a push that they hold.
+    /// Drops these rows, because the worker sets or deletes them, or the shard refused a push that
+    /// they hold.
     fn drop_rows(&mut self, keys: &KeySlice);
 }
 
@@ -117,9 +118,9 @@ struct Tag {
 
 struct Cache<T> {
     consistency: Consistency,
-    /// Whether a push adds to its rows, so that its effect on a cached row is known.
+    /// Whether the updater adds a push to its rows, so that the cache can do the same.
     additive: bool,
-    /// A row without a tag is not cached, or lacks an own push.
+    /// A row without a tag is not cached, or lacks one of the worker's own pushes.
     rows: CachedRows<T, Tag>,
     sequences: Vec<RefreshSequence>,
 }
@@ -134,7 +135,7 @@ impl<T: Number> Cache<T> {
         }
     }
 
-    /// What a row is fresh at by now: refreshes may have moved it on since it was read.
+    /// The frontier that a row is fresh at now: refreshes may have moved it on since it was read.
     fn frontier(&self, tag: Tag) -> Clock {
         let sequence = self.sequences[tag.shard as usize];
         if tag.generation == Some(sequence.generation) { tag.frontier.max(sequence.frontier) } else { tag.frontier }
@@ -155,7 +156,8 @@ impl<T: Number> Cache<T> {
             self.rows.row_mut(slot).copy_from_slice(row);
             kept.push(*position);
         }
-        // A newer row that stays has these in it already.
+        // Adds them only to rows that were just replaced: a newer row that stayed holds them
+        // already.
         for (keys, own) in later {
             match own {
                 OwnWrite::Gradients(values) => self.add_own(keys, values, Some(&kept)),
@@ -164,12 +166,12 @@ impl<T: Number> Cache<T> {
         }
     }
 
-    /// The effect of an additive updater is known: it is added. Any other updater leaves the cached
-    /// row without the own push, so the row is dropped.
+    /// Adds an own push to cached rows, if the updater is additive. Otherwise drops the rows,
+    /// because the worker does not know the push's effect. `only`: the positions to change.
     fn add_own(&mut self, keys: &KeySlice, values: &Payload, only: Option<&[u64]>) {
         let Some(values) = values.numbers::<T>() else { return };
         if first_not_finite(values).is_some() {
-            // The shard will refuse the whole part: the rows stay as they were.
+            // The shard will refuse the whole part, so the rows stay as they are.
             return;
         }
         let positions = positions(keys);
@@ -268,7 +270,7 @@ mod tests {
         cache.store(rows, &later, at);
     }
 
-    /// Row 1 is refreshed; `None` for own writes that are not known any more.
+    /// A refresh brings row 1. `known`: whether the worker still has its own later writes.
     fn refresh(cache: &mut dyn RowCache, frontier: u64, id: u64, number: u64, value: f32, known: bool) {
         let keys = Keys::run(1..2).slice(0..1);
         let rows = ShardRows { shard: 0, frontier: Clock(frontier), keys: &keys, values: &payload(&[value]) };
@@ -279,7 +281,8 @@ mod tests {
 
     /// The rows that a reader at this clock gets.
     fn read(cache: &dyn RowCache, reader: u64) -> [Option<f32>; 2] {
-        let (mut values, mut misses) = ([0f32; 2], Vec::new());
+        let mut values = [0f32; 2];
+        let mut misses = Vec::new();
         cache.read(&Keys::run(0..2), Clock(reader), bytemuck::cast_slice_mut(&mut values), &mut misses);
         [0, 1].map(|row| (!misses.contains(&(row as u32))).then_some(values[row]))
     }
@@ -308,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn row_cache_holds_own_pushes_and_no_late_answer() {
+    fn row_cache_adds_own_pushes_and_ignores_late_answers() {
         let mut cache = cache(TableSpec::dense("t", 2, 1));
         store(&mut *cache, 3, None, [1.0, 2.0], &[0.5, 0.25]);
         assert_eq!(read(&*cache, 3), [Some(1.75), Some(2.75)], "with the pushes that the shard has not applied");
@@ -317,13 +320,13 @@ mod tests {
         store(&mut *cache, 2, None, [7.0, 7.0], &[100.0]);
         assert_eq!(read(&*cache, 3), [Some(1.75), Some(12.75)], "a late answer changes nothing");
         cache.pushed(&Keys::run(0..1).slice(0..1), &payload(&[f32::NAN]));
-        assert_eq!(read(&*cache, 3)[0], Some(1.75), "the shard refuses what is not finite");
+        assert_eq!(read(&*cache, 3)[0], Some(1.75), "the shard refuses values that are not finite");
         cache.drop_rows(&Keys::run(0..1).slice(0..1));
         assert_eq!(read(&*cache, 3), [None, Some(12.75)]);
     }
 
     #[test]
-    fn row_cache_drops_rows_whose_push_has_an_effect_that_it_does_not_know() {
+    fn row_cache_drops_pushed_rows_where_the_updater_is_not_additive() {
         let adagrad = types::UpdaterSpec::Adagrad { rate: 0.1, epsilon: 1e-8 };
         let mut cache = cache(TableSpec::dense("t", 2, 1).updater(adagrad));
         store(&mut *cache, 3, None, [1.0, 2.0], &[]);

@@ -1,8 +1,9 @@
-//! Slots for cached rows, each with a tag that says how fresh its row is: what both kinds of cache
-//! keep their rows in.
+//! Slots for cached rows, each with a tag that says how fresh its row is. Both kinds of cache keep
+//! their rows here.
 //!
-//! A dense table that fits the bound has a slot for every row. Otherwise slots are made for the
-//! rows that are read. The bound is kept by starting over, which costs one round of reads.
+//! A dense table within the bound has a slot for every row. Other tables get a slot for each row
+//! that the worker reads. When new rows would pass the bound, the cache drops all rows and starts
+//! over, which costs one round of reads.
 
 use shard::rows::Index;
 use types::{Placement, TableShape, TableSpec};
@@ -16,14 +17,15 @@ pub(crate) struct CachedRows<T, Tag> {
     max_rows: u64,
     index: Index,
     values: Vec<T>,
-    /// `None`: the slot holds no row that may be read.
+    /// One tag for each slot; `None` if the slot holds no usable row.
     tags: Vec<Option<Tag>>,
 }
 
 impl<T: Number, Tag: Copy> CachedRows<T, Tag> {
-    /// No rows yet, and never more than `max_rows`.
+    /// Empty slots for at most `max_rows` rows.
     pub fn new(spec: &TableSpec, max_rows: u64) -> Self {
-        let (shape, width) = (spec.shape, spec.width as usize);
+        let shape = spec.shape;
+        let width = spec.width as usize;
         let index = index_for(shape, max_rows);
         let mut rows = Self { shape, width, max_rows, index, values: Vec::new(), tags: Vec::new() };
         rows.clear();
@@ -42,14 +44,15 @@ impl<T: Number, Tag: Copy> CachedRows<T, Tag> {
         self.width
     }
 
-    /// The slot of each row; [`ABSENT`] where there is none.
+    /// The slot of each row; [`ABSENT`] for a row without one.
     pub fn slots(&self, positions: &[u64]) -> Vec<u32> {
         let mut slots = Vec::new();
         self.index.find(positions, &mut slots);
         slots
     }
 
-    /// The slot of each row, made where there was none. All are [`ABSENT`] if so many do not fit.
+    /// The slot of each row, with new slots for rows without one. All are [`ABSENT`] if the rows
+    /// are more than the bound.
     pub fn slots_or_new(&mut self, positions: &[u64]) -> Vec<u32> {
         let mut slots = self.slots(positions);
         let absent = slots.iter().zip(positions).filter(|(slot, _)| **slot == ABSENT);
@@ -72,17 +75,17 @@ impl<T: Number, Tag: Copy> CachedRows<T, Tag> {
         slots
     }
 
-    /// The tag of a slot; `None` for [`ABSENT`], too.
+    /// The tag of a slot; `None` if it has none, or for [`ABSENT`].
     pub fn tag(&self, slot: u32) -> Option<Tag> {
         self.tags.get(slot as usize).copied().flatten()
     }
 
-    /// The tag of a slot, to be changed. `None` for [`ABSENT`].
+    /// The tag of a slot, for changes; `None` for [`ABSENT`].
     pub fn tag_mut(&mut self, slot: u32) -> Option<&mut Option<Tag>> {
         self.tags.get_mut(slot as usize)
     }
 
-    /// All tags.
+    /// All tags, for changes.
     pub fn tags_mut(&mut self) -> impl Iterator<Item = &mut Option<Tag>> {
         self.tags.iter_mut()
     }
@@ -92,7 +95,7 @@ impl<T: Number, Tag: Copy> CachedRows<T, Tag> {
         &self.values[slot as usize * self.width..][..self.width]
     }
 
-    /// The row in a slot, to be changed.
+    /// The row in a slot, for changes.
     pub fn row_mut(&mut self, slot: u32) -> &mut [T] {
         &mut self.values[slot as usize * self.width..][..self.width]
     }

@@ -4,7 +4,7 @@ use wire::Refusal;
 
 const ROWS: u64 = 8;
 
-/// Of eight rows of one number, of a table that combines by clock.
+/// The caches of a table of eight rows of one number that combines by clock.
 fn cache(codecs: Codecs, kept: bool) -> TableCache {
     let spec = TableSpec::dense("t", ROWS, 1).codecs(codecs).consistency(Consistency::slack(0)).cached(ROWS);
     let spec = spec.combine(Combine::Clock(Reduce::Sum));
@@ -23,7 +23,7 @@ fn failed(clock: u64) -> FailedClock {
     FailedClock { clock: Clock(clock), worker: WorkerId(1), refusal: Refusal::PastClock }
 }
 
-/// Ones for all rows up to `end` arrive at `frontier`.
+/// An answer brings ones for all rows below `end`, at `frontier`.
 fn store(cache: &mut TableCache, end: u64, frontier: u64, at: Option<(u64, u64)>, asked_deltas: bool) {
     let keys = Keys::run(0..end);
     let keys = keys.slice(0..keys.len());
@@ -39,7 +39,7 @@ fn read(cache: &mut TableCache, reader: u64) -> CacheAnswer {
 }
 
 #[test]
-fn table_cache_names_a_few_misses_and_leaves_the_list_whole_where_there_are_many() {
+fn table_cache_lists_a_few_misses_and_requests_all_rows_after_many() {
     // (rows that are cached, the misses)
     for (end, expected) in [(0, None), (5, None), (6, Some(vec![6, 7])), (8, Some(vec![]))] {
         let mut cache = cache(Codecs::default(), true);
@@ -48,7 +48,7 @@ fn table_cache_names_a_few_misses_and_leaves_the_list_whole_where_there_are_many
         let answer = read(&mut cache, 2);
         let used = expected.is_some();
         assert_eq!((answer.misses, answer.clock), (expected, Clock(if used { 2 } else { u64::MAX })), "{end} rows");
-        assert_eq!(answer.failed.len(), usize::from(used), "cached rows are told with the clocks that failed");
+        assert_eq!(answer.failed.len(), usize::from(used), "cached rows come with the clocks that failed");
     }
 }
 
@@ -76,7 +76,7 @@ fn table_cache_adds_own_pushes_where_each_is_applied_by_itself() {
 }
 
 #[test]
-fn table_cache_asks_for_lost_deltas_again_and_reads_whole_what_they_do_not_bring() {
+fn table_cache_asks_for_lost_deltas_again_and_reads_rows_whole_otherwise() {
     // (what the shard has sent, how far the reader was when it asked, what follows)
     for (at, had, expected) in [
         (Some((1, 5)), Some(4), CaughtUp::Fresh),
@@ -94,7 +94,7 @@ fn table_cache_asks_for_lost_deltas_again_and_reads_whole_what_they_do_not_bring
         assert_eq!(cache.cached(&[0, 7, 8]), 2);
         assert_eq!(read(&mut cache, 1).stale.len(), 8, "{at:?}: they wait for the deltas of clock 0");
         assert_eq!(cache.caught_up(0, Clock(1), at, had), expected, "{at:?} after {had:?}");
-        // Rows stay where others of the shard may still be brought up to date.
+        // Rows stay while deltas may still bring other rows of the shard up to date.
         let kept = at.is_some_and(|at| at == READ_WHOLE || at.0 == 1) && (expected != CaughtUp::ReadWhole)
             || at == Some(READ_WHOLE);
         assert_eq!(cache.cached(&[0]), usize::from(kept), "{at:?} after {had:?}");
@@ -113,7 +113,7 @@ fn table_cache_asks_for_deltas_less_often_where_they_do_not_pay() {
 }
 
 #[test]
-fn table_cache_asks_for_deltas_of_its_choice_only_while_the_link_is_slow() {
+fn table_cache_with_auto_codecs_asks_for_deltas_only_while_the_link_is_slow() {
     let mut cache = cache(Codecs::auto(), true);
     let one_bit = Pipeline::parse(["1bit"]).expect("a pipeline");
     for (pushes, asks) in [(&Pipeline::default(), false), (&one_bit, true)] {

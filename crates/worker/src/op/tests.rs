@@ -8,7 +8,7 @@ fn values(number: NumberType, bytes: usize) -> Values {
     Values { number, bytes: Payload::new(vec![1u8; bytes]) }
 }
 
-/// One of each, by its place in the list.
+/// One operation of each kind, by its place in the list.
 fn each() -> Vec<Op> {
     let keys = || Keys::distinct(Placement::Spread, &[7, 8, 900]);
     let range = PositionRange { first: Position(3), last: Position(u64::MAX) };
@@ -33,7 +33,8 @@ fn every_other(keys: usize) -> Bits {
     bits
 }
 
-/// Its place in the list: a new operation takes the next one, and a sample in [`each`].
+/// The place of an operation in the list. A new operation takes the next place, and adds a sample
+/// to [`each`].
 fn place(op: &Op) -> usize {
     match op {
         Op::Push { .. } => 0,
@@ -54,7 +55,7 @@ fn submitted(op: Op) -> WorkerInput {
 }
 
 #[test]
-fn an_operation_comes_back_from_its_bytes() {
+fn operation_survives_its_recorded_form() {
     for (index, op) in each().into_iter().enumerate() {
         assert_eq!(place(&op), index, "{op:?}");
         let mut bytes = Vec::new();
@@ -75,7 +76,7 @@ fn an_operation_comes_back_from_its_bytes() {
 }
 
 #[test]
-fn an_operation_of_an_unknown_kind_is_refused() {
+fn recorded_operation_of_an_unknown_kind_is_refused() {
     let mut bytes = Vec::new();
     let input = submitted(Op::Tune { setting: Setting::Rate(0.5) });
     input.put(&mut KeyListDictionary::default(), &mut bytes);
@@ -88,7 +89,7 @@ fn an_operation_of_an_unknown_kind_is_refused() {
 }
 
 #[test]
-fn a_key_list_is_recorded_in_full_once() {
+fn key_list_is_recorded_in_full_once() {
     let ids: Vec<u64> = (0..1000).collect();
     let keys = Keys::distinct(Placement::Spread, &ids);
     let mut lists = KeyListDictionary::default();
@@ -104,7 +105,7 @@ fn a_key_list_is_recorded_in_full_once() {
 }
 
 #[test]
-fn an_operation_is_checked_before_anything_is_sent() {
+fn operation_check_refuses_what_does_not_fit_the_table() {
     let dense = TableSpec::dense("t", 10, 2);
     let spread = TableSpec::sparse("t", 1);
     let by_clock = TableSpec::dense("t", 10, 1).combine(Combine::Clock(Reduce::Sum));
@@ -138,7 +139,7 @@ fn an_operation_is_checked_before_anything_is_sent() {
 }
 
 #[test]
-fn a_pull_takes_memory_for_exactly_its_rows_or_makes_it() {
+fn pull_takes_memory_for_exactly_its_rows_or_makes_it() {
     let spec = TableSpec::dense("t", 10, 2);
     let pull = Op::Pull { keys: Keys::run(0..3) };
     let count = |target: Result<PullTarget, _>| target.map(|mut target| target.bytes_mut().len() / 4);

@@ -1,4 +1,5 @@
-//! Bounded delay, one table: operation i starts when the operations before i − τ are acknowledged.
+//! Bounded delay for one table: operation i starts when the operations before i − τ are
+//! acknowledged.
 
 use std::collections::BTreeSet;
 
@@ -13,12 +14,12 @@ pub(crate) struct DelayedOperations {
 }
 
 impl DelayedOperations {
-    /// None yet.
+    /// No operations yet, with delay `tau`.
     pub fn new(tau: u64) -> Self {
         Self { tau, last: 0, unfinished: BTreeSet::new() }
     }
 
-    /// Another operation is submitted. Returns its place.
+    /// Notes an operation that is submitted. Returns its place.
     pub fn submit(&mut self) -> u64 {
         self.last += 1;
         self.unfinished.insert(self.last);
@@ -30,7 +31,7 @@ impl DelayedOperations {
         self.unfinished.remove(&place);
     }
 
-    /// The last place that may start.
+    /// The last place whose operation may start.
     pub fn reached(&self) -> u64 {
         self.unfinished.first().map_or(u64::MAX, |oldest| oldest.saturating_add(self.tau))
     }
@@ -41,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn delayed_operations_start_within_the_delay_of_the_oldest_that_is_not_finished() {
+    fn delayed_operations_start_within_the_delay_of_the_oldest_unfinished_one() {
         // (tau, which places finish, the last place that may start)
         for (tau, finished, reached) in [
             (0, &[][..], 1),

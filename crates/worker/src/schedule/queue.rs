@@ -11,22 +11,22 @@ pub(crate) struct QueuedOperation {
     pub ticket: TicketId,
     pub table: TableId,
     pub op: Op,
-    /// Where the rows go that it reads.
+    /// The memory for the rows that it reads.
     pub target: PullTarget,
-    /// Its parts, where it is made for a data lease.
+    /// For a push of a data lease: its numbered parts.
     pub leased_parts: Vec<LeasedPushPart>,
-    /// Whether it is the second half of a push_pull, which follows its own push under any
-    /// consistency rule.
+    /// Whether this is the pull of a push_pull, which follows its own push under any consistency
+    /// rule.
     pub own: bool,
-    /// Those of the tickets it was to run after that may not be finished.
+    /// The tickets that it must run after, less those known to be finished.
     pub after: Vec<TicketId>,
-    /// For a read that follows own pushes: the last part that was made of them, once they have all
-    /// been cut.
+    /// For a read that follows own pushes: the number of their last part, once all of them are cut
+    /// into parts.
     pub follows: Option<u64>,
 }
 
 impl QueuedOperation {
-    /// What it costs while it waits, in bytes.
+    /// The bytes that the operation counts for while it waits.
     pub fn cost(&self) -> usize {
         self.op.value_bytes() + PART_COST
     }
@@ -35,16 +35,15 @@ impl QueuedOperation {
 /// What an operation waits for first. It may wait for something else next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WaitsFor {
-    /// A ticket that it was to run after.
+    /// This ticket, which it must run after.
     Ticket(TicketId),
-    /// Earlier pushes of this worker to the table, which a read must follow and which wait
-    /// themselves.
+    /// A read: earlier pushes of this worker to the table, which wait themselves.
     OwnPushes,
-    /// Parts of them that wait for bandwidth: the last one made before it.
+    /// A read: parts of earlier pushes that wait for bandwidth, up to the part of this number.
     Bandwidth(u64),
-    /// Earlier operations on a table with a delay: its own place among them.
+    /// Earlier operations on a table with a delay. The number is the operation's own place.
     Delay(u64),
-    /// For a push to a table that combines by clock: its shards hold as many clocks as they may
+    /// A push to a table that combines by clock: its shards hold as many open clocks as they may,
     /// until their frontier moves.
     Frontier,
 }
@@ -53,23 +52,24 @@ pub(crate) enum WaitsFor {
 #[derive(Default)]
 pub(crate) struct Queue {
     operations: BTreeMap<TicketId, QueuedOperation>,
+    /// The bytes that the waiting operations count for.
     bytes: usize,
-    /// Those that were released, to be looked at again.
+    /// Released operations that have not been taken yet.
     ready: BTreeSet<TicketId>,
     by_ticket: BTreeMap<TicketId, Vec<TicketId>>,
     behind_own: BTreeSet<(TableId, TicketId)>,
     behind_bandwidth: BTreeSet<(TableId, u64, TicketId)>,
     by_place: BTreeMap<(TableId, u64), TicketId>,
     behind_frontier: BTreeSet<(TableId, TicketId)>,
-    /// Pushes among the operations.
+    /// Pushes that have not started.
     pushes: BTreeSet<(TableId, TicketId)>,
-    /// Operations looked at again, to see that this grows with their number and not its square.
+    /// How often released operations were taken: tests check that it grows linearly.
     #[cfg(test)]
     looks: usize,
 }
 
 impl Queue {
-    /// Whether nothing waits.
+    /// Whether no operation waits.
     pub fn is_empty(&self) -> bool {
         self.operations.is_empty()
     }
@@ -79,14 +79,15 @@ impl Queue {
         self.bytes
     }
 
-    /// Whether a push to `table` that was asked for before `ticket` waits.
+    /// Whether a push to `table` waits that the program submitted before `ticket`.
     pub fn has_push_before(&self, table: TableId, ticket: TicketId) -> bool {
         self.pushes.range((table, TicketId(0))..(table, ticket)).next().is_some()
     }
 
-    /// An operation waits.
+    /// Queues an operation until what it waits for has happened.
     pub fn put(&mut self, queued: QueuedOperation, waits_for: WaitsFor) {
-        let (table, ticket) = (queued.table, queued.ticket);
+        let table = queued.table;
+        let ticket = queued.ticket;
         match waits_for {
             WaitsFor::Ticket(after) => self.by_ticket.entry(after).or_default().push(ticket),
             WaitsFor::OwnPushes => {
@@ -109,7 +110,7 @@ impl Queue {
         self.operations.insert(ticket, queued);
     }
 
-    /// The next operation that was released. It is put back if it waits for something else.
+    /// Takes the next released operation. The caller puts it back if it waits for something else.
     pub fn take_ready(&mut self) -> Option<QueuedOperation> {
         let queued = self.operations.remove(&self.ready.pop_first()?)?;
         #[cfg(test)]
@@ -120,7 +121,8 @@ impl Queue {
         Some(queued)
     }
 
-    /// An operation that was taken has started.
+    /// An operation has started. Releases the reads behind it, if it was the first waiting push of
+    /// its table.
     pub fn started(&mut self, table: TableId, ticket: TicketId) {
         if !self.pushes.remove(&(table, ticket)) {
             return;
@@ -137,8 +139,8 @@ impl Queue {
         }
     }
 
-    /// Parts of pushes have gone: this is the first one of the table that still waits for
-    /// bandwidth.
+    /// Parts of pushes were sent: releases reads that waited for them. `first`: the number of the
+    /// table's first part that still waits for bandwidth.
     pub fn gone(&mut self, table: TableId, first: Option<u64>) {
         let until = (table, first.unwrap_or(u64::MAX), TicketId(0));
         while let Some(&name) = self.behind_bandwidth.range((table, 0, TicketId(0))..until).next() {
@@ -147,17 +149,17 @@ impl Queue {
         }
     }
 
-    /// Whether an operation was released since they were last looked at.
+    /// Whether a released operation has not been taken yet.
     pub fn has_ready(&self) -> bool {
         !self.ready.is_empty()
     }
 
-    /// A ticket is finished.
+    /// A ticket is finished: releases the operations that run after it.
     pub fn finished(&mut self, ticket: TicketId) {
         self.ready.extend(self.by_ticket.remove(&ticket).into_iter().flatten());
     }
 
-    /// The operations of a table with a delay may start as far as this place.
+    /// Releases the operations of a table with a delay up to this place.
     pub fn reached(&mut self, table: TableId, place: u64) {
         while let Some((&name, &ticket)) = self.by_place.range((table, 0)..=(table, place)).next() {
             self.by_place.remove(&name);
@@ -170,7 +172,7 @@ impl Queue {
         !self.behind_frontier.is_empty()
     }
 
-    /// The shards of a table take pushes of this clock.
+    /// The shards of a table take pushes of this clock: releases those that wait for it.
     pub fn may_push(&mut self, table: TableId) {
         while let Some(&name) = self.behind_frontier.range((table, TicketId(0))..=(table, TicketId(u64::MAX))).next() {
             self.behind_frontier.remove(&name);
@@ -178,7 +180,7 @@ impl Queue {
         }
     }
 
-    /// How often operations were looked at again.
+    /// How often released operations were taken.
     #[cfg(test)]
     pub fn looks(&self) -> usize {
         self.looks
@@ -197,10 +199,16 @@ mod tests {
     type Event = fn(&mut Queue);
 
     fn operation(ticket: u64, op: Op) -> QueuedOperation {
-        let target = PullTarget::empty(NumberType::F32);
-        let (table, ticket) = (TABLE, TicketId(ticket));
-        let (leased_parts, after, follows) = (Vec::new(), Vec::new(), None);
-        QueuedOperation { ticket, table, op, target, leased_parts, own: false, after, follows }
+        QueuedOperation {
+            ticket: TicketId(ticket),
+            table: TABLE,
+            op,
+            target: PullTarget::empty(NumberType::F32),
+            leased_parts: Vec::new(),
+            own: false,
+            after: Vec::new(),
+            follows: None,
+        }
     }
 
     fn push(ticket: u64) -> QueuedOperation {
@@ -216,9 +224,9 @@ mod tests {
     }
 
     #[test]
-    fn queue_releases_what_waited_for_an_event_and_nothing_else() {
+    fn queue_releases_only_the_operations_that_wait_for_an_event() {
         let other = TableId(2);
-        // (what happens, which operations are released: each waits for something of its own)
+        // (the event, the operations that it releases)
         let cases: [(Event, &[u64]); 7] = [
             (|queue| queue.finished(TicketId(1)), &[11, 12]),
             (|queue| queue.finished(TicketId(9)), &[]),
@@ -239,7 +247,7 @@ mod tests {
             queue.put(push(17), WaitsFor::Frontier);
             queue.gone(other, None);
             queue.reached(other, u64::MAX);
-            assert!(!queue.has_ready(), "another table is no reason");
+            assert!(!queue.has_ready(), "events of another table release nothing");
             happens(&mut queue);
             assert_eq!(
                 (queue.has_ready(), ready(&mut queue)),
@@ -250,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn queue_keeps_reads_behind_the_pushes_that_were_asked_for_before_them() {
+    fn queue_keeps_reads_behind_the_pushes_submitted_before_them() {
         let mut queue = Queue::default();
         queue.put(push(1), WaitsFor::Ticket(TicketId(100)));
         queue.put(push(2), WaitsFor::Ticket(TicketId(101)));
@@ -259,7 +267,7 @@ mod tests {
         queue.put(pull(5), WaitsFor::OwnPushes);
         let before = [1, 2, 3, 4, 5].map(|ticket| queue.has_push_before(TABLE, TicketId(ticket)));
         assert_eq!(before, [false, true, true, true, true]);
-        // (the ticket that is finished, which operation starts, which reads that releases)
+        // (the ticket that is finished, the operation that starts, the reads that it releases)
         for (finished, starts, released) in [(101, 2, vec![]), (100, 1, vec![3]), (102, 4, vec![5])] {
             queue.finished(TicketId(finished));
             assert_eq!(ready(&mut queue), [starts]);

@@ -8,7 +8,7 @@ use wire::{Keys, Refusal};
 
 const TABLE: TableId = TableId(1);
 
-/// A schedule with what its decisions go by.
+/// A schedule, with the state that its decisions depend on.
 struct Fixture {
     schedule: Schedule,
     tickets: Tickets,
@@ -20,26 +20,32 @@ struct Fixture {
 impl Fixture {
     fn new(consistency: Consistency, combine: Combine) -> Self {
         let spec = TableSpec::dense("t", 2, 1).consistency(consistency).combine(combine);
-        let (schedule, tickets, link) = (Schedule::default(), Tickets::default(), Link::default());
-        Self { schedule, tickets, link, spec, may_push: true }
+        Self { schedule: Schedule::default(), tickets: Tickets::default(), link: Link::default(), spec, may_push: true }
     }
 
-    /// An operation is submitted, to run after these tickets.
+    /// Submits an operation, to run after these tickets.
     fn submit(&mut self, op: Op, after: &[TicketId]) -> QueuedOperation {
         let access = op.access();
         let place = self.schedule.submit(TABLE, &self.spec, access);
         let purpose = TicketPurpose { table: TABLE, reads: access.reads(), place, lease: None };
         let ticket = self.tickets.open(purpose, 1);
-        let (target, leased_parts) = (PullTarget::empty(NumberType::F32), Vec::new());
-        let after = after.to_vec();
-        QueuedOperation { ticket, table: TABLE, op, target, leased_parts, own: false, after, follows: None }
+        QueuedOperation {
+            ticket,
+            table: TABLE,
+            op,
+            target: PullTarget::empty(NumberType::F32),
+            leased_parts: Vec::new(),
+            own: false,
+            after: after.to_vec(),
+            follows: None,
+        }
     }
 
     fn waits_for(&self, queued: &mut QueuedOperation) -> Option<WaitsFor> {
         self.schedule.waits_for(queued, &self.spec, &self.tickets, &self.link, || self.may_push)
     }
 
-    /// A push is submitted and waits for the ticket of another.
+    /// Submits a push that waits for the ticket of another. Returns the other's ticket.
     fn waiting_push(&mut self) -> TicketId {
         let other = self.submit(push(), &[]).ticket;
         let mut queued = self.submit(push(), &[other]);
@@ -53,10 +59,16 @@ impl Fixture {
         self.schedule.finished(ticket, &closed.purpose);
     }
 
-    /// A part of a push waits for bandwidth. Returns its number.
+    /// Has a part of a push wait for bandwidth. Returns its number.
     fn paced_part(&mut self) -> u64 {
-        let (head, message) = (head(0), message(&[0]));
-        self.link.wait(PacedPart { table: TABLE, shard: 0, head, message, significance: 1.0, ordered: false })
+        self.link.wait(PacedPart {
+            table: TABLE,
+            shard: 0,
+            head: head(0),
+            message: message(&[0]),
+            significance: 1.0,
+            ordered: false,
+        })
     }
 }
 
@@ -125,7 +137,7 @@ fn schedule_keeps_a_read_behind_the_parts_that_wait_for_bandwidth_before_it() {
 }
 
 #[test]
-fn schedule_delays_an_operation_until_those_before_it_less_the_delay_are_finished() {
+fn schedule_delays_an_operation_until_the_operations_before_its_delay_are_finished() {
     let mut fixture = Fixture::new(Consistency::Delay { tau: 1 }, Combine::Each);
     let [first, second] = [(); 2].map(|()| fixture.submit(push(), &[]));
     let [mut third, mut fourth] = [pull(), push()].map(|op| fixture.submit(op, &[]));
@@ -139,19 +151,20 @@ fn schedule_delays_an_operation_until_those_before_it_less_the_delay_are_finishe
     let released: Vec<_> = std::iter::from_fn(|| fixture.schedule.take_ready()).collect();
     assert_eq!(released.len(), 2, "the third is the oldest now, and the fourth is one behind it");
     let setting = types::Setting::Rate(0.5);
-    assert_eq!(fixture.schedule.submit(TABLE, &fixture.spec, Op::Tune { setting }.access()), None, "has no place");
+    assert_eq!(fixture.schedule.submit(TABLE, &fixture.spec, Op::Tune { setting }.access()), None, "not delayed");
 }
 
 #[test]
-fn schedule_keeps_pushes_back_until_shards_take_them() {
+fn schedule_holds_pushes_back_until_shards_take_them() {
     let mut fixture = Fixture::new(Consistency::slack(9), Combine::Clock(Reduce::Sum));
     fixture.may_push = false;
     let mut read = fixture.submit(pull(), &[]);
-    assert_eq!(fixture.waits_for(&mut read), None, "a read asks for no room");
+    assert_eq!(fixture.waits_for(&mut read), None, "a read does not wait for the frontier");
     let mut queued = fixture.submit(push(), &[]);
     assert_eq!(fixture.waits_for(&mut queued), Some(WaitsFor::Frontier));
     fixture.schedule.put(queued, WaitsFor::Frontier);
-    // (the table whose shards have told, whether they take pushes, whether the push is released)
+    // (the table whose shards told their frontier, whether they take pushes, whether it is
+    // released)
     for (table, may_push, released) in [(TABLE, false, false), (TableId(2), true, false), (TABLE, true, true)] {
         fixture.schedule.frontier_moved(table, || may_push);
         assert_eq!(fixture.schedule.has_ready(), released, "{table:?}, {may_push}");

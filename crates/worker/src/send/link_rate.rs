@@ -1,40 +1,41 @@
-//! Bandwidth estimation from acknowledgements: how fast the network link to the servers is, and
-//! which codecs pay at that rate.
+//! Bandwidth estimation from acknowledgements: measures the rate of the network link to the
+//! servers, and chooses the codecs that save time at that rate.
 
 use codec::{Meter, Pipeline, ValueCodec};
 use std::collections::VecDeque;
 use types::{NumberType, TableSpec, Time};
 
-/// Fewer bytes than this say more of latency than of the rate.
+/// The least bytes of a sample: fewer measure latency rather than the rate.
 const SAMPLE_BYTES: u64 = 32 << 10;
-/// Samples that are remembered.
+/// How many samples are remembered.
 const SAMPLES: usize = 32;
-/// Samples before anything is decided.
+/// How many samples an estimate needs.
 const ENOUGH: usize = 3;
 
-/// Measures bytes acknowledged while some were under way. A sample is of parts acknowledged
-/// together: their bytes, over the time since the first of them was sent or something else was last
-/// acknowledged, whichever is later.
+/// The measured rate of the network link. A sample is the bytes of parts acknowledged together,
+/// over the time since the first of them was sent or the previous acknowledgement arrived,
+/// whichever is later.
 #[derive(Debug, Default)]
 pub(crate) struct LinkRate {
-    /// When each part was sent, and its bytes.
+    /// For each part under way: when it was sent, and its bytes.
     under_way: VecDeque<(Time, u64)>,
+    /// When the last acknowledgement arrived.
     arrived: Time,
-    /// Bytes, and bytes a second.
+    /// For each sample: its bytes, and its rate in bytes per second.
     samples: VecDeque<(u64, f64)>,
 }
 
 impl LinkRate {
-    /// A part of so many bytes goes out.
+    /// A part of this many bytes is sent.
     pub fn sent(&mut self, now: Time, bytes: u64) {
         self.under_way.push_back((now, bytes));
     }
 
-    /// So many parts have arrived. Returns whether there is something new to decide by.
+    /// This many parts are acknowledged. Returns whether there is a new estimate.
     pub fn arrived(&mut self, now: Time, parts: usize) -> bool {
         let Some((first, _)) = self.under_way.front().copied() else { return false };
-        // Shards acknowledge out of step: which parts these are hardly matters, only how many
-        // bytes.
+        // Shards acknowledge out of step, so these may be other parts than the acknowledged ones.
+        // That hardly matters: only the count of bytes does.
         let bytes: u64 = self.under_way.drain(..parts.min(self.under_way.len())).map(|(_, bytes)| bytes).sum();
         let seconds = now.since(first.max(self.arrived)).as_secs_f64();
         self.arrived = now;
@@ -49,8 +50,8 @@ impl LinkRate {
     }
 
     /// Bytes per second, once there are enough samples: the rate that a quarter of the bytes
-    /// exceeded. Slower ones were held up by a busy processor; a few faster ones may be bursts that
-    /// the link lets through.
+    /// reached or exceeded. A busy processor may have held up slower samples; a few faster ones may
+    /// be bursts that the link lets through.
     pub fn bytes_per_second(&self) -> Option<f64> {
         if self.samples.len() < ENOUGH {
             return None;
@@ -67,21 +68,22 @@ impl LinkRate {
     }
 }
 
-/// The seconds that it takes to move a megabyte of f32 through a codec: on the link, on the
-/// processors of both ends, and by how much longer learning takes for what the codec leaves out.
+/// The cost model of codecs: the seconds that it takes to move a megabyte of f32 numbers through a
+/// codec. It adds the time on the link and on the processors of both ends, and multiplies by how
+/// much longer learning takes with what the codec leaves out.
 pub(crate) struct TransferCost;
 
-/// On a link that is faster than this, no lossy codec is chosen: a slower one is no link within a
-/// machine, even a busy one.
+/// On a link faster than this, in bytes per second, `auto` chooses no lossy codec. Links within a
+/// machine are faster, even on a busy machine.
 const FAST: f64 = 100e6;
-/// Bytes encoded before what that has cost says something.
+/// The least bytes that a codec must have encoded before its measured cost counts.
 const MEASURED_BYTES: u64 = 4 << 20;
-/// What is taken must be better than what is in use by this much.
+/// Another pipeline replaces the one in use if its cost is below this share of the present cost.
 const BETTER: f64 = 0.8;
 
 impl TransferCost {
-    /// Of `pipeline` at this rate. The processor times are those of decision 13; the factors for
-    /// what is left out are judgements, on the careful side.
+    /// The cost of `pipeline` at this rate. Decision 13 measured the processor times. The factors
+    /// for longer learning are cautious judgements.
     pub fn of(pipeline: &Pipeline, bytes_per_second: f64) -> f64 {
         let (share, processor, longer) = match pipeline.values() {
             None => (1.0, 0.0, 1.0),
@@ -96,12 +98,13 @@ impl TransferCost {
         (share * 1e6 / bytes_per_second + processor + compressing) * longer
     }
 
-    /// The best pipeline for a table at this rate; the one in use, unless another is clearly
-    /// better.
+    /// The best pipeline for a table at this rate. Keeps the pipeline in use unless another is
+    /// clearly better.
     pub fn best(bytes_per_second: f64, spec: &TableSpec, in_use: &Pipeline) -> Pipeline {
         let mut candidates = vec![&[][..]];
         if spec.number == NumberType::F32 && bytes_per_second < FAST {
-            // Feedback only where what comes late counts as if it had come in time.
+            // The check below leaves out codecs with residuals unless the updater is linear. Only
+            // then does a late gradient count the same as one in time.
             candidates.extend([&["keys", "bf16"][..], &["keys", "fixed8"], &["keys", "1bit"]]);
         }
         let pipelines = candidates.into_iter().filter_map(|names| Pipeline::parse(names.iter().copied()).ok());
@@ -115,12 +118,13 @@ impl TransferCost {
         if clearly || !usable { best } else { in_use.clone() }
     }
 
-    /// Whether codecs that the program asked for take longer than sending everything as it is: by
-    /// what they are known to cost, or by what they have cost so far. Only for a warning: nothing
-    /// that is sent depends on it.
+    /// Whether codecs that the program asked for take longer than sending plain values, by the cost
+    /// model or by their measured cost so far. Used for a warning only, so measured times do not
+    /// affect what the worker sends.
     pub fn does_not_pay(pipeline: &Pipeline, meter: &Meter, bytes_per_second: f64) -> bool {
-        let (saved, spent) = (meter.bytes_in.saturating_sub(meter.bytes_out), meter.encode_ns);
-        let measured = meter.bytes_in > MEASURED_BYTES && spent as f64 / 1e9 > saved as f64 / bytes_per_second;
+        let saved_bytes = meter.bytes_in.saturating_sub(meter.bytes_out);
+        let spent_seconds = meter.encode_ns as f64 / 1e9;
+        let measured = meter.bytes_in > MEASURED_BYTES && spent_seconds > saved_bytes as f64 / bytes_per_second;
         measured
             || pipeline.is_lossy()
                 && Self::of(pipeline, bytes_per_second) > Self::of(&Pipeline::default(), bytes_per_second)
@@ -149,18 +153,18 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_is_what_was_acknowledged_while_something_was_under_way() {
+    fn link_rate_is_the_acknowledged_bytes_over_the_time_under_way() {
         assert_eq!(rate(1_000_000, 80), Some(12_500_000.0));
-        assert_eq!(rate(1_000, 80), None, "too little to say");
+        assert_eq!(rate(1_000, 80), None, "too few bytes for a sample");
     }
 
     #[test]
-    fn what_was_sent_early_and_computing_in_between_do_not_count_as_the_link() {
+    fn link_rate_leaves_out_the_time_that_the_program_computes() {
         let mut rate = LinkRate::default();
         for round in 0..10 {
             let start = round * 1000;
-            // A small part, long computing in which nobody looks, then a large part that is waited
-            // for.
+            // A small part, then a long computation during which no frame is handled, then a large
+            // part that the program waits for.
             rate.sent(ms(start), 5_000);
             rate.sent(ms(start + 100), 800_000);
             rate.arrived(ms(start + 100), 1);
@@ -170,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_that_a_slow_link_lets_through_does_not_make_it_fast() {
+    fn link_rate_is_not_raised_by_bursts_that_a_slow_link_lets_through() {
         let mut rate = LinkRate::default();
         for round in 0..10 {
             let start = round * 1000;
@@ -183,11 +187,11 @@ mod tests {
     }
 
     #[test]
-    fn what_pays_by_rate_and_updater() {
+    fn transfer_cost_chooses_the_pipeline_by_rate_and_updater() {
         let sgd = TableSpec::dense("t", 10, 100).updater(UpdaterSpec::Sgd { rate: 0.1 });
         let adagrad = sgd.clone().updater(UpdaterSpec::Adagrad { rate: 0.1, epsilon: 1e-8 });
         let none = Pipeline::default();
-        // (bytes a second, with a linear updater, with another)
+        // (bytes per second, the choice for a linear updater, for another updater)
         for (rate, linear, other) in [
             (12.5e6, "keys, 1bit", "keys, fixed8"),
             (60e6, "keys, 1bit", "keys, fixed8"),
@@ -201,12 +205,12 @@ mod tests {
         let i64s = TableSpec::dense("t", 10, 100).number(NumberType::I64);
         assert_eq!(TransferCost::best(1e6, &i64s, &none), none);
         let one_bit = Pipeline::parse(["keys", "1bit"]).expect("a pipeline");
-        assert_eq!(TransferCost::best(12.5e6, &sgd, &one_bit), one_bit, "what is in use stays");
+        assert_eq!(TransferCost::best(12.5e6, &sgd, &one_bit), one_bit, "the pipeline in use stays");
         assert_eq!(TransferCost::best(5e9, &sgd, &one_bit), none, "a link that turns out fast");
     }
 
     #[test]
-    fn what_does_not_pay_is_known() {
+    fn transfer_cost_finds_codecs_that_cost_more_time_than_they_save() {
         let pipeline = |name| Pipeline::parse([name]).expect("a pipeline");
         for (name, rate, expected) in [
             ("1bit", 12.5e6, false),

@@ -1,44 +1,46 @@
 //! Token bucket: bounds the bytes per second that a worker sends, and chooses which part of a push
 //! or read goes next.
 //!
-//! Tokens are bytes, saved up for a twentieth of a second. Every frame to a shard costs its size on
-//! the wire. Parts of pushes that are overdue go first; with bandwidth to spare, the largest
-//! relative changes go early. Parts wait before they are numbered, because a stream keeps its order
-//! from there on. The end of a clock waits for the parts of that clock, and a read for the parts it
-//! must follow.
+//! - Tokens are bytes, saved up for a twentieth of a second. Every frame to a shard costs its size
+//!   on the wire.
+//! - Parts of pushes from clocks that have ended go first. Among the others, the largest relative
+//!   changes go first.
+//! - Parts wait before the stream numbers them, because a stream keeps its order.
+//! - The end of a clock waits for the parts of that clock, and a read for the parts it must follow.
 
 use super::message::{StreamMessage, frame_bytes};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use types::{Bandwidth, Clock, NumberType, Span, TableId, Time};
 use wire::{Frame, Head, Payload};
 
-/// The size of the bucket: so many seconds' worth, and at least so many bytes.
+/// The size of the bucket in seconds of bandwidth, but at least [`SAVED_BYTES`].
 const SAVED_SECONDS: f64 = 0.05;
+/// The least size of the bucket, in bytes.
 const SAVED_BYTES: f64 = 65_536.0;
-/// The largest debt for frames that are sent again: so many seconds' worth. Frames that are sent
-/// for the first time are charged in full.
+/// The largest debt that resent frames can cause, in seconds of bandwidth. Frames that are sent for
+/// the first time are charged in full.
 const DEBT_SECONDS: f64 = 1.0;
-/// Where resends keep the bucket in debt, something new goes after this long all the same: other
-/// workers may wait for it, and this worker for them.
+/// While resends keep the bucket in debt, a new frame may still go after this long: other workers
+/// may wait for it, and this worker for them.
 const STARVED: Span = Span::from_secs(2);
-/// Parts are no larger than this where they wait for bandwidth, so that there is something to
-/// choose from.
+/// The most bytes of a part where bandwidth is bounded: small parts leave a choice which goes next.
 pub(crate) const PACED_BYTES: usize = 32 << 10;
 
 /// One part of a push that waits for bandwidth.
 pub(crate) struct PacedPart {
     pub table: TableId,
     pub shard: usize,
-    /// With the examples that the shard learns of by it.
+    /// The head of its frame, with the examples that the part tells the shard.
     pub head: Head,
     pub message: StreamMessage,
     /// How large the change is, relative to the rows it changes.
     pub significance: f64,
-    /// Whether it must not overtake others for its shard, as where the last value of a row stays.
+    /// Whether the part must not overtake other parts for its shard, because the order of pushes
+    /// matters: the rows are replaced, or the updater is not additive.
     pub ordered: bool,
 }
 
-/// Who goes next where both wait, so that neither starves.
+/// Whether a read or a push goes next when both wait. They take turns, so that neither starves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
     Read,
@@ -48,21 +50,24 @@ pub(crate) enum Turn {
 /// The token bucket and the parts that wait for it.
 pub(crate) struct Pacer {
     bytes_per_second: f64,
+    /// Bytes that may be sent now; negative while in debt.
     tokens: f64,
+    /// When tokens were last added.
     filled: Time,
-    /// When something new last went, or nothing waited.
+    /// When a new frame was last allowed to go.
     went: Time,
     turn: Turn,
-    /// In the order they were made.
+    /// Waiting parts by number, in the order they were made.
     parts: BTreeMap<u64, PacedPart>,
-    /// Those that may go next, by significance, the least first.
+    /// The parts that may go next: significance and number, the least significant first.
     by_significance: BTreeSet<(u64, u64)>,
-    /// Those for each shard: never an empty set.
+    /// The numbers of the parts for each shard; no set is empty.
     by_shard: BTreeMap<(TableId, usize), BTreeSet<u64>>,
+    /// The number of the last part that was made.
     made: u64,
-    /// The last part of each table that a read waits for.
+    /// For each table: the number of the last part that a read waits for.
     expected: BTreeMap<TableId, u64>,
-    /// Ends of clocks that wait for parts.
+    /// Heads of the ends of clocks that wait for parts, by shard.
     markers: BTreeMap<(TableId, usize), VecDeque<Head>>,
 }
 
@@ -83,7 +88,7 @@ impl Pacer {
         }
     }
 
-    /// In bytes a second.
+    /// The bound, in bytes per second.
     pub fn rate(&self) -> f64 {
         self.bytes_per_second
     }
@@ -93,7 +98,7 @@ impl Pacer {
         self.parts.is_empty() && self.markers.is_empty()
     }
 
-    /// Sends no more than this from now on.
+    /// Changes the bound.
     pub fn set_rate(&mut self, now: Time, bandwidth: Bandwidth) {
         self.refill(now);
         self.bytes_per_second = bandwidth.bytes_per_second() as f64;
@@ -107,7 +112,7 @@ impl Pacer {
         self.filled = now;
     }
 
-    /// Who goes next, if something new may be sent by now. The caller sends it.
+    /// Whether a read or a push goes next, if a new frame may be sent by now. The caller sends it.
     pub fn turn(&mut self, now: Time) -> Option<Turn> {
         if self.tokens <= 0.0 && now.since(self.went) < STARVED {
             return None;
@@ -116,7 +121,7 @@ impl Pacer {
         Some(self.turn)
     }
 
-    /// Where both wait, this goes next.
+    /// When both a read and a push wait, this goes next.
     pub fn set_turn(&mut self, turn: Turn) {
         self.turn = turn;
     }
@@ -126,15 +131,15 @@ impl Pacer {
         self.tokens -= bytes as f64;
     }
 
-    /// Charges frames that are sent again, which cannot wait. On a network that loses much, that
-    /// must not starve new frames.
+    /// Charges resent frames, which cannot wait. Limits the debt, so that new frames do not starve
+    /// on a network that loses many frames.
     pub fn charge_resent<'a>(&mut self, frames: impl IntoIterator<Item = &'a Frame>) {
         let bytes: usize = frames.into_iter().map(frame_bytes).sum();
         let least = self.tokens.min(-DEBT_SECONDS * self.bytes_per_second);
         self.tokens = (self.tokens - bytes as f64).max(least);
     }
 
-    /// Adds a part. Returns its number, by which parts are ordered.
+    /// Adds a part. Returns its number in the order of parts.
     pub fn add(&mut self, mut part: PacedPart) -> u64 {
         self.made += 1;
         let others = self.by_shard.entry((part.table, part.shard)).or_default();
@@ -153,12 +158,12 @@ impl Pacer {
         self.made
     }
 
-    /// Whether that part still waits.
+    /// Whether the part of this number still waits.
     pub fn has(&self, number: u64) -> bool {
         self.parts.contains_key(&number)
     }
 
-    /// The first part of a table that waits.
+    /// The number of the first part of a table that waits.
     pub fn first_of(&self, table: TableId) -> Option<u64> {
         let shards = self.by_shard.range((table, 0)..=(table, usize::MAX));
         shards.filter_map(|(_, numbers)| numbers.first().copied()).min()
@@ -170,7 +175,7 @@ impl Pacer {
         numbers.filter_map(|number| self.parts.get(number)).map(|part| &part.message)
     }
 
-    /// A read waits for the parts of its table up to this one.
+    /// A read waits for the parts of its table up to `last`.
     pub fn expect(&mut self, table: TableId, last: u64) {
         let expected = self.expected.entry(table).or_default();
         *expected = last.max(*expected);
@@ -181,7 +186,7 @@ impl Pacer {
         self.parts.values_mut().for_each(|part| part.message.free_values());
     }
 
-    /// Whether something waits that the end of a clock must follow.
+    /// Whether a part or an end of a clock waits that the next end of a clock must follow.
     pub fn has_waiting(&self, table: TableId, shard: usize) -> bool {
         self.by_shard.contains_key(&(table, shard)) || self.markers.contains_key(&(table, shard))
     }
@@ -191,8 +196,8 @@ impl Pacer {
         self.markers.entry((table, shard)).or_default().push_back(head);
     }
 
-    /// The next part to go: one of a clock that has ended, the oldest first; then what a read waits
-    /// for; else the most significant.
+    /// Takes the next part to go. Parts of clocks before `clock` go first, the oldest first; then
+    /// parts that a read waits for; then the most significant part.
     pub fn next(&mut self, clock: Clock) -> Option<PacedPart> {
         let (&oldest, part) = self.parts.first_key_value()?;
         if part.head.clock < clock {
@@ -227,8 +232,8 @@ impl Pacer {
         Some(part)
     }
 
-    /// Ends of clocks for a shard that wait for nothing any more. Parts are made in the order of
-    /// their clocks.
+    /// Takes the ends of clocks for a shard that wait for no part any more. Parts are made in the
+    /// order of their clocks.
     pub fn due_markers(&mut self, name: (TableId, usize)) -> Vec<Head> {
         let first = self.by_shard.get(&name).and_then(BTreeSet::first).and_then(|number| self.parts.get(number));
         let first = first.map(|part| part.head.clock);
@@ -244,12 +249,14 @@ impl Pacer {
     }
 }
 
-/// Orders parts by significance: the bits of numbers that are not negative order as the numbers do.
+/// The sort key of a part: its significance, then its number. The bits of non-negative floats order
+/// as the floats do.
 fn rank(part: &PacedPart, number: u64) -> (u64, u64) {
     (part.significance.max(0.0).to_bits(), number)
 }
 
-/// How large a change is, relative to the sum of squares of the rows as they are known here.
+/// The norm of a change, relative to that of the rows it changes. `known`: the sum of squares of
+/// the rows as far as the cache has them.
 pub(crate) fn significance(number: NumberType, values: &Payload, known: Option<f64>) -> f64 {
     let change = match number {
         NumberType::F32 => squares(values.numbers::<f32>(), |value| f64::from(*value)),

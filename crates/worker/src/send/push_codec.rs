@@ -1,5 +1,6 @@
-//! Encodes the pushes to one table, with the codecs that its spec names, or with those that pay on
-//! the network link.
+//! Encodes the pushes to one table, with the codecs that its spec names, or, for `auto`, with the
+//! codecs that save time on the network link. Lossy codecs keep residuals for the next push (error
+//! feedback).
 
 use super::link_rate::TransferCost;
 use crate::cache::positions;
@@ -11,16 +12,16 @@ use wire::{KeyPart, KeySlice, Payload};
 /// How a list of keys is sent the first time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KeyForm {
-    /// 8 bytes a key; from then on by signature.
+    /// In full with 8 bytes a key; later by its signature.
     Plain,
-    /// Shortened; from then on by signature.
+    /// In full, compressed by the codec `keys`; later by its signature.
     Packed,
-    /// 8 bytes a key, every time.
+    /// In full with 8 bytes a key, every time.
     Spelt,
 }
 
 impl KeyForm {
-    /// A list in full.
+    /// A list in full, in this form.
     pub fn in_full(self, keys: &KeySlice) -> KeyPart {
         match keys.in_full() {
             KeyPart::List { signature, start, positions } if self == Self::Packed => {
@@ -38,14 +39,14 @@ impl KeyForm {
     }
 }
 
-/// The values of one part, as they travel.
+/// The values of one part as they are sent.
 pub(crate) struct EncodedPart {
     pub values: Payload,
     pub formats: Formats,
 }
 
-/// Where the link decides and a lossy codec is in use, one part in so many goes as it is, so that a
-/// link that has become fast is noticed.
+/// With `auto`, one part in this many goes without codecs, so that the worker notices a link that
+/// has become fast.
 const PROBE: u64 = 1024;
 
 /// The codecs of the pushes to one table.
@@ -54,17 +55,17 @@ pub(crate) struct PushCodec {
     choice: CodecChoice,
     seed: u64,
     stopwatch: Stopwatch,
-    /// What is in use now.
+    /// The pipeline in use now.
     pipeline: Pipeline,
     encoder: Option<PayloadEncoder>,
     /// The encoder in use before, which may have residuals left.
     retiring: Option<PayloadEncoder>,
-    /// What encoders that are gone have cost.
+    /// The cost of encoders that are gone.
     spent: Meter,
     decoder: PayloadDecoder,
-    /// Parts so far.
+    /// How many parts have been encoded.
     parts: u64,
-    /// Whether the program has been told that its choice does not pay.
+    /// Whether the program was warned that its codecs cost more time than they save.
     warned: bool,
 }
 
@@ -88,16 +89,17 @@ impl PushCodec {
         push_codec
     }
 
-    /// What is in use now.
+    /// The pipeline in use now.
     pub fn pipeline(&self) -> &Pipeline {
         &self.pipeline
     }
 
-    /// Whether the rate of the network link decides.
+    /// Whether the rate of the network link decides which codecs are in use.
     pub fn is_auto(&self) -> bool {
         self.choice == CodecChoice::Auto
     }
 
+    /// The form of key lists that the pipeline in use asks for.
     pub fn key_form(&self) -> KeyForm {
         match (self.pipeline.spells_keys(), self.pipeline.shortens_keys()) {
             (true, _) => KeyForm::Spelt,
@@ -106,27 +108,27 @@ impl PushCodec {
         }
     }
 
-    /// What it has cost and gained so far.
+    /// What encoding has cost and saved so far.
     pub fn meter(&self) -> Meter {
         let mut sum = self.spent;
         self.encoder.iter().chain(&self.retiring).for_each(|encoder| sum.add(encoder.meter()));
         sum
     }
 
-    /// Rows whose residuals were dropped, because a bounded number is kept.
+    /// How many rows lost their residuals, because a codec keeps residuals of a bounded number of
+    /// rows.
     pub fn dropped_rows(&self) -> u64 {
         let residuals = self.encoder.iter().chain(&self.retiring).filter_map(PayloadEncoder::value_encoder);
         residuals.filter_map(codec::ValueEncoder::residuals).map(|residuals| residuals.dropped().rows).sum()
     }
 
-    /// What has still to be sent, in runs that may name a row more than once.
+    /// The residuals, in runs of rows. A row may be in more than one run: its residuals add up.
     pub fn residuals(&self) -> Vec<codec::ResidualRun> {
         let encoders = self.encoder.iter().chain(&self.retiring).filter_map(PayloadEncoder::value_encoder);
         encoders.filter_map(codec::ValueEncoder::residuals).flat_map(codec::RowResiduals::export).collect()
     }
 
-    /// Encodes nothing from now on. Returns what has still to be sent, as
-    /// [`residuals`](Self::residuals) does.
+    /// Stops encoding. Returns the residuals, as [`residuals`](Self::residuals) does.
     pub fn stop(&mut self) -> Vec<codec::ResidualRun> {
         let residuals = self.residuals();
         self.choice = CodecChoice::Pipeline(Pipeline::default());
@@ -136,7 +138,7 @@ impl PushCodec {
         residuals
     }
 
-    /// Where the link decides: takes the codecs that pay at this rate.
+    /// With `auto`: takes the codecs that save time at this rate.
     pub fn follow(&mut self, bytes_per_second: f64) {
         if !self.is_auto() {
             return;
@@ -147,7 +149,8 @@ impl PushCodec {
         }
     }
 
-    /// The codecs that the program asked for, once, if they do not pay at this rate.
+    /// The codecs that the program asked for, if they cost more time than they save at this rate.
+    /// Warns once.
     pub fn warn(&mut self, bytes_per_second: f64) -> Option<String> {
         let may_warn = !self.is_auto() && !self.warned;
         self.warned |= may_warn && TransferCost::does_not_pay(&self.pipeline, &self.meter(), bytes_per_second);
@@ -155,16 +158,18 @@ impl PushCodec {
     }
 
     fn use_pipeline(&mut self, pipeline: Pipeline) {
-        let works = pipeline.values().is_some() || pipeline.bytes().is_some();
-        let (number, width) = (self.spec.number, self.spec.width as usize);
-        let new = works.then(|| PayloadEncoder::new(&pipeline, number, width, self.seed, self.stopwatch));
+        let encodes = pipeline.values().is_some() || pipeline.bytes().is_some();
+        let number = self.spec.number;
+        let width = self.spec.width as usize;
+        let new = encodes.then(|| PayloadEncoder::new(&pipeline, number, width, self.seed, self.stopwatch));
         if let Some(old) = std::mem::replace(&mut self.encoder, new) {
             if self.retiring.is_some() && !keeps_residuals(&old) {
                 self.spent.add(old.meter());
                 self.pipeline = pipeline;
                 return;
             }
-            // Two changes in a row: the residuals of the first go along with the second.
+            // After two changes in a row, the second retiring encoder takes over the first one's
+            // residuals.
             if let Some(older) = self.retiring.replace(old) {
                 self.spent.add(older.meter());
                 let exported =
@@ -173,7 +178,7 @@ impl PushCodec {
                 if let (Some(exported), Some(residuals)) =
                     (exported, residuals.and_then(|encoder| encoder.residuals_mut()))
                 {
-                    // Exported by a residual of the same width: it fits.
+                    // Cannot fail: both keep residuals of the same row width.
                     residuals.absorb(&exported).ok();
                 }
             }
@@ -181,7 +186,8 @@ impl PushCodec {
         self.pipeline = pipeline;
     }
 
-    /// Encodes one part. What is not finite goes as it is, for the shard to refuse and to name.
+    /// Encodes one part. A part with a value that is not finite goes without codecs, so that the
+    /// shard can refuse it and name the row.
     pub fn encode(&mut self, keys: &KeySlice, values: Payload) -> EncodedPart {
         let plain = |values| EncodedPart { values, formats: Formats::default() };
         let is_finite = match values.numbers::<f32>() {
@@ -206,7 +212,7 @@ impl PushCodec {
         }
     }
 
-    /// These rows are set: what was left out of earlier pushes to them is forgotten.
+    /// Drops the residuals of these rows, because the worker sets or deletes them.
     pub fn forget(&mut self, keys: &KeySlice) {
         let encoders = self.encoder.iter_mut().chain(&mut self.retiring).filter_map(PayloadEncoder::value_encoder_mut);
         for residuals in
@@ -216,11 +222,12 @@ impl PushCodec {
         }
     }
 
-    /// What a shard decodes a part to: for cached rows, which hold it already.
+    /// Decodes a part as its shard does, for the cache to add to its rows.
     pub fn decode(&mut self, encoded: &EncodedPart, rows: usize) -> Option<Payload> {
         let mut numbers = vec![0u64; (rows * self.spec.row_bytes()).div_ceil(8)];
         let bytes = &mut bytemuck::cast_slice_mut(&mut numbers)[..rows * self.spec.row_bytes()];
-        let (number, width) = (self.spec.number, self.spec.width as usize);
+        let number = self.spec.number;
+        let width = self.spec.width as usize;
         self.decoder.decode(encoded.formats, encoded.values.bytes(), number, width, bytes).ok()?;
         Some(Payload::new(numbers).slice(0..rows * self.spec.row_bytes()))
     }
@@ -230,7 +237,7 @@ fn keeps_residuals(encoder: &PayloadEncoder) -> bool {
     encoder.value_encoder().is_some_and(|encoder| encoder.residuals().is_some())
 }
 
-/// The rows of a part, as residuals are kept by.
+/// The rows of a part, in the form by which encoders keep residuals.
 fn rows_of(keys: &KeySlice) -> BatchRows<'_> {
     match keys.sorted() {
         Some(positions) => BatchRows::List(positions),

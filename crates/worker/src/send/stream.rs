@@ -1,5 +1,5 @@
-//! Go-back-N retransmission, the sender's side: the numbered stream of messages to one shard. Each
-//! message is kept until it is acknowledged, and a resend starts at the first one that is missing.
+//! Go-back-N retransmission, the sender's side: the numbered stream of messages to one shard. The
+//! stream keeps each message until it is acknowledged. A resend starts at the first missing one.
 //!
 //! Reads are not part of the numbered stream. Each has a request number of its own, and at most
 //! [`READS_AT_ONCE`] are under way.
@@ -13,7 +13,7 @@ use wire::{
     CodecPipeline, Frame, Head, KeyPart, KeySlice, Marker, Message, Outbox, Pull, Push, Signature, Tune, Wants,
 };
 
-/// One numbered message of the stream, kept as first made until it is acknowledged.
+/// One numbered message of the stream, kept as it was first sent.
 pub(crate) struct SentMessage {
     pub number: u64,
     clock: Clock,
@@ -21,7 +21,7 @@ pub(crate) struct SentMessage {
     pub message: StreamMessage,
 }
 
-/// A read of no rows, which the shard answers when its frontier is there.
+/// A read of no rows, which the shard answers when it has reached this frontier.
 #[derive(Clone, Copy)]
 struct FrontierRequest {
     request: u64,
@@ -33,28 +33,32 @@ pub(crate) struct ShardStream {
     placed: Placed,
     table: TableId,
     number: NumberType,
+    /// The sequence number of the next message.
     next: u64,
+    /// The highest sequence number that the shard has acknowledged.
     acknowledged: u64,
     unacknowledged: VecDeque<SentMessage>,
+    /// Unanswered parts of reads, by request number.
     reads: BTreeMap<u64, Reading>,
-    /// Those of the reads that have not been sent, because enough are under way or they wait for
+    /// The reads among them that are not sent yet: enough are under way, or they wait for
     /// bandwidth.
     unsent: BTreeSet<u64>,
-    /// Whether reads wait until they are sent with [`ShardStream::send_unsent`], for bandwidth is
-    /// bounded.
+    /// Whether bandwidth is bounded: then [`ShardStream::send_unsent`] sends reads one by one.
     paced: bool,
-    /// The highest frontier that the shard has told of.
+    /// The highest frontier that the shard has told.
     frontier: Clock,
-    /// A request to be told when the frontier is far enough for another push.
+    /// The open request to be told when the frontier is high enough for another push.
     frontier_request: Option<FrontierRequest>,
+    /// Key lists that the shard knows by their signatures.
     known: Signatures,
-    /// How key lists are spelt out.
+    /// The form of key lists that go in full.
     key_form: KeyForm,
-    /// Examples that the shard has not been told of.
+    /// How many examples the shard has not been told of.
     untold: u64,
     /// The first clock that the worker took part in.
     since: Clock,
-    /// When something was last sent or heard, for resending.
+    /// When the worker last sent to the shard or heard from it: the resend timeout counts from
+    /// here.
     moved: Time,
 }
 
@@ -95,47 +99,48 @@ impl ShardStream {
         self.placed.range
     }
 
-    /// Key lists are spelt out in this form from now on.
+    /// Sets the form of key lists that go in full.
     pub fn set_key_form(&mut self, key_form: KeyForm) {
         self.key_form = key_form;
     }
 
-    /// Whether reads wait for bandwidth from now on.
+    /// Sets whether reads wait for bandwidth.
     pub fn set_paced(&mut self, paced: bool) {
         self.paced = paced;
     }
 
-    /// The shard is to be told of so many more examples.
+    /// Adds examples that a later message tells the shard.
     pub fn add_examples(&mut self, examples: u64) {
         self.untold = self.untold.saturating_add(examples);
     }
 
-    /// Examples that the shard has not been told of: the caller tells it.
+    /// Takes the examples that the shard has not been told of, for the caller to tell it.
     pub fn take_examples(&mut self) -> u64 {
         std::mem::take(&mut self.untold)
     }
 
-    /// The number of the last message of the stream so far.
+    /// The sequence number of the last message so far.
     pub fn last(&self) -> u64 {
         self.next - 1
     }
 
-    /// Whether rising positions are all of this shard.
+    /// Whether all of these sorted positions belong to this shard.
     pub fn owns(&self, positions: &[u64]) -> bool {
         let owned = |position: &u64| self.placed.range.contains(types::Position(*position));
         positions.first().is_none_or(owned) && positions.last().is_none_or(owned)
     }
 
+    /// Whether the shard has answered everything, and no read waits to be sent.
     pub fn is_idle(&self) -> bool {
         self.unacknowledged.is_empty() && self.reads.is_empty() && self.frontier_request.is_none()
     }
 
-    /// Whether everything that was pushed is acknowledged.
+    /// Whether the shard has acknowledged every message of the stream.
     pub fn is_acknowledged(&self) -> bool {
         self.unacknowledged.is_empty()
     }
 
-    /// Whether something was sent that has not been answered.
+    /// Whether the shard has not answered something that was sent.
     pub fn awaits_answer(&self) -> bool {
         !self.unacknowledged.is_empty() || self.reads.len() > self.unsent.len() || self.frontier_request.is_some()
     }
@@ -145,8 +150,8 @@ impl ShardStream {
         self.unacknowledged.len()
     }
 
-    /// Messages that an answer lacks which holds the stream up to `contains`; `None` if some of
-    /// them are not known any more, because they were acknowledged since.
+    /// The messages with numbers above `contains`, which an answer does not reflect. `None` if the
+    /// worker has freed some of them, because the shard has acknowledged them since.
     pub fn unseen(&self, contains: u64) -> Option<impl Iterator<Item = &StreamMessage>> {
         let known = contains >= self.acknowledged;
         let unseen = move |sent: &&SentMessage| sent.number > contains;
@@ -158,27 +163,27 @@ impl ShardStream {
         self.unacknowledged.iter_mut().for_each(|sent| sent.message.free_values());
     }
 
-    /// Whether something was sent, and nothing sent or heard for this long.
+    /// Whether an answer is missing, and nothing was sent or heard for the resend timeout `after`.
     pub fn is_overdue(&self, now: Time, after: Span) -> bool {
         self.awaits_answer() && now.since(self.moved) >= after
     }
 
-    /// Something was sent or heard.
+    /// Restarts the resend timeout, because something was sent or heard.
     pub fn touch(&mut self, now: Time) {
         self.moved = now;
     }
 
-    /// The highest frontier that the shard has told of.
+    /// The highest frontier that the shard has told.
     pub fn frontier(&self) -> Clock {
         self.frontier
     }
 
-    /// The shard has told of its frontier.
+    /// The shard has told its frontier.
     pub fn reaches(&mut self, frontier: Clock) {
         self.frontier = self.frontier.max(frontier);
     }
 
-    /// Asks to be told when the frontier is there, unless that has been asked.
+    /// Asks the shard to tell when it has reached a frontier. `None` if a request for it is open.
     pub fn request_frontier(&mut self, head: Head, request: u64, frontier: Clock) -> Option<Frame> {
         if self.frontier_request.is_some_and(|asked| asked.frontier >= frontier) {
             return None;
@@ -188,12 +193,12 @@ impl ShardStream {
         Some(self.frontier_frame(head, asked))
     }
 
-    /// Whether `request` asks to be told of a frontier.
+    /// Whether `request` is the open request for a frontier.
     pub fn is_frontier_request(&self, request: u64) -> bool {
         self.frontier_request.is_some_and(|asked| asked.request == request)
     }
 
-    /// Takes the answer to a request for a frontier, if it is one.
+    /// Closes the request for a frontier, if this is its number. Returns whether it is.
     pub fn take_frontier_answer(&mut self, request: u64) -> bool {
         let is_answer = self.is_frontier_request(request);
         if is_answer {
@@ -204,18 +209,17 @@ impl ShardStream {
 
     fn frontier_frame(&self, mut head: Head, asked: FrontierRequest) -> Frame {
         head.to = self.placed.owner;
-        let (table, shard, request, frontier) = (self.table, self.placed.shard, asked.request, asked.frontier);
         let keys = KeyPart::Run { first: self.placed.range.first, count: 0 };
-        // Of clock 0, so that the table's own rule lets it through.
+        // At clock 0 the table's own consistency rule never holds the read back.
         head.clock = Clock(0);
         Frame {
             head,
             message: Message::Pull(Pull {
-                table,
-                shard,
-                request,
+                table: self.table,
+                shard: self.placed.shard,
+                request: asked.request,
                 after: 0,
-                frontier,
+                frontier: asked.frontier,
                 subscribe: false,
                 deltas: None,
                 wants: Wants::Values,
@@ -228,7 +232,8 @@ impl ShardStream {
         self.reads.len() - self.unsent.len() < READS_AT_ONCE
     }
 
-    /// Adds a read. It is sent at once, unless enough are under way or reads wait for bandwidth.
+    /// Adds a part of a read. Sends it at once, unless enough are under way or reads wait for
+    /// bandwidth.
     pub fn read(&mut self, head: Head, request: u64, reading: Reading, out: &mut Outbox) {
         if !self.paced && self.may_send_read() {
             out.send(self.read_frame(head, request, &reading));
@@ -238,14 +243,14 @@ impl ShardStream {
         self.reads.insert(request, reading);
     }
 
-    /// Takes a read that was answered, or is to be sent anew.
+    /// Takes a part of a read that is answered, or that the caller sends anew.
     pub fn take_read(&mut self, request: u64) -> Option<Reading> {
         self.unsent.remove(&request);
         self.reads.remove(&request)
     }
 
-    /// Sends the next read that waits for another to be answered, if one more may be under way and
-    /// bandwidth is not bounded. Returns whether it sent one.
+    /// Sends the next unsent read, if one more may be under way and bandwidth is not bounded.
+    /// Returns whether it sent one.
     pub fn next_read(&mut self, head: Head, out: &mut Outbox) -> bool {
         let frame = if self.paced { None } else { self.send_unsent(head) };
         let sent = frame.is_some();
@@ -253,12 +258,12 @@ impl ShardStream {
         sent
     }
 
-    /// The first read that could be sent but for bandwidth.
+    /// The request number of the first read that only waits for bandwidth.
     pub fn first_unsent(&self) -> Option<u64> {
         self.unsent.first().copied().filter(|_| self.may_send_read())
     }
 
-    /// Sends that one.
+    /// The frame of [`ShardStream::first_unsent`], which counts as sent from now on.
     pub fn send_unsent(&mut self, head: Head) -> Option<Frame> {
         let request = self.first_unsent()?;
         self.unsent.remove(&request);
@@ -275,11 +280,10 @@ impl ShardStream {
         self.append_with_examples(head, message)
     }
 
-    /// Adds a message whose head has examples of its own. If it has waited for bandwidth, the
-    /// examples that the shard has not been told of may be of a later clock.
+    /// Adds a message with the examples that its head already has. A message that waited for
+    /// bandwidth needs this: examples added since may belong to a later clock.
     pub fn append_with_examples(&mut self, head: Head, message: StreamMessage) -> Frame {
-        let (number, clock, examples) = (self.next, head.clock, head.examples);
-        let sent = SentMessage { number, clock, examples, message };
+        let sent = SentMessage { number: self.next, clock: head.clock, examples: head.examples, message };
         self.next += 1;
         let frame = self.frame(head, &sent);
         self.unacknowledged.push_back(sent);
@@ -291,14 +295,23 @@ impl ShardStream {
         head.number = sent.number;
         head.clock = sent.clock;
         head.examples = sent.examples;
-        let (table, shard, settled) = (self.table, self.placed.shard, self.acknowledged);
+        let table = self.table;
+        let shard = self.placed.shard;
+        let settled = self.acknowledged;
         let message = match &sent.message {
             StreamMessage::Push { keys, values, formats, writes, .. } => {
                 let none = KeyPart::Run { first: self.placed.range.first, count: 0 };
                 let keys = if keys.is_empty() { none } else { self.key_part(keys) };
                 head.codecs = pipeline_of(&keys, *formats);
-                let (number, writes, values) = (self.number, *writes, values.clone());
-                Message::Push(Push { table, shard, settled, number, writes, keys, values })
+                Message::Push(Push {
+                    table,
+                    shard,
+                    settled,
+                    number: self.number,
+                    writes: *writes,
+                    keys,
+                    values: values.clone(),
+                })
             }
             StreamMessage::Marker => Message::Marker(Marker { table, shard, settled, since: self.since }),
             StreamMessage::Tune { at, setting, .. } => {
@@ -308,8 +321,8 @@ impl ShardStream {
         Frame { head, message }
     }
 
-    /// A list goes in full the first time and by signature from then on. Keys chosen from a list
-    /// that the shard knows go as bits.
+    /// The form in which a list goes: in full the first time, and by its signature from then on.
+    /// Keys chosen from a list that the shard knows go as bits.
     fn key_part(&mut self, keys: &KeySlice) -> KeyPart {
         if let Some(part) = self.choice(keys) {
             return part;
@@ -329,7 +342,7 @@ impl ShardStream {
         keys.by_choice(start, count)
     }
 
-    /// Another server answers for the shard. It knows no lists.
+    /// Another server answers for the shard from now on. It knows no key lists.
     pub fn move_to(&mut self, owner: NodeId) {
         self.placed.owner = owner;
         self.known = Signatures::default();
@@ -348,7 +361,7 @@ impl ShardStream {
             ReadKeys::Scan { range, .. } => KeyPart::Scan { range: *range },
             ReadKeys::Straight { keys, .. } | ReadKeys::Scattered { keys, .. } => self.key_part(keys),
             ReadKeys::Deltas { .. } => KeyPart::Run { first: self.placed.range.first, count: 0 },
-            // The shard is to name its rows, and may know no more of a list than where they lie.
+            // The answer names its rows, so the shard needs the keys themselves.
             ReadKeys::RowState { keys, .. } => self.key_form.in_full(keys),
         };
         head.codecs = pipeline_of(&keys, Formats::default());
@@ -366,7 +379,7 @@ impl ShardStream {
         Frame { head, message: Message::Pull(pull) }
     }
 
-    /// Everything unacknowledged from `next` on, as first made, once more.
+    /// The unacknowledged messages from number `next` on, as they were first sent.
     pub fn resend(&mut self, head: Head, next: u64) -> Vec<Frame> {
         let messages = std::mem::take(&mut self.unacknowledged);
         let missing = messages.iter().filter(|sent| sent.number >= next);
@@ -375,7 +388,7 @@ impl ShardStream {
         frames
     }
 
-    /// Every read under way, once more.
+    /// Every read under way, to send again.
     pub fn resend_reads(&mut self, head: Head) -> Vec<Frame> {
         let reads = std::mem::take(&mut self.reads);
         let unsent = std::mem::take(&mut self.unsent);
@@ -386,7 +399,7 @@ impl ShardStream {
         frames
     }
 
-    /// Messages that are finished now that the shard has finished everything up to `through`.
+    /// Takes the messages that the shard acknowledges by finishing everything up to `through`.
     pub fn finish(&mut self, through: u64) -> Vec<SentMessage> {
         self.acknowledged = self.acknowledged.max(through.min(self.last()));
         let done = self.unacknowledged.partition_point(|sent| sent.number <= through);

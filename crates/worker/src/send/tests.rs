@@ -6,8 +6,7 @@ const TABLE: TableId = TableId(7);
 
 /// A part of shard 3 that waits.
 fn part(clock: u64, significance: f64) -> PacedPart {
-    let (head, message) = (head(clock), push(&[clock]));
-    PacedPart { table: TABLE, shard: 3, head, message, significance, ordered: false }
+    PacedPart { table: TABLE, shard: 3, head: head(clock), message: push(&[clock]), significance, ordered: false }
 }
 
 fn bounded(bytes_per_second: u64) -> Link {
@@ -22,11 +21,12 @@ fn sent(out: &mut Outbox) -> Vec<(u64, u64)> {
 }
 
 #[test]
-fn link_rate_is_the_lesser_of_what_was_measured_and_the_bound() {
+fn link_rate_is_the_lower_of_the_measured_rate_and_the_bound() {
     let ms = |milliseconds| Time(0) + Span::from_millis(milliseconds);
     let mut link = Link::default();
     assert_eq!(link.bytes_per_second(), None);
-    let (mut stream, mut out) = (stream(), Outbox::new());
+    let mut stream = stream();
+    let mut out = Outbox::new();
     let big = || push(&(0..100_000).collect::<Vec<u64>>());
     for sample in 0..3 {
         link.send_part(ms(1000 * sample), &mut stream, head(0), big(), &mut out);
@@ -43,7 +43,8 @@ fn link_rate_is_the_lesser_of_what_was_measured_and_the_bound() {
 #[test]
 fn link_counts_bytes_of_messages_until_they_are_released() {
     let mut link = Link::default();
-    let (small, large) = (push(&[1]), push(&[1, 2, 3]));
+    let small = push(&[1]);
+    let large = push(&[1, 2, 3]);
     [&small, &large].into_iter().for_each(|message| link.hold(message));
     assert_eq!(link.unacknowledged_bytes(), 16 + 2 * PART_COST);
     link.release(&large);
@@ -54,7 +55,8 @@ fn link_counts_bytes_of_messages_until_they_are_released() {
 fn link_ends_a_clock_behind_the_parts_of_that_clock_that_wait() {
     for waits in [false, true] {
         let mut link = bounded(1 << 20);
-        let (mut stream, mut out) = (stream(), Outbox::new());
+        let mut stream = stream();
+        let mut out = Outbox::new();
         if waits {
             let number = link.wait(part(4, 1.0));
             assert!(link.has_waiting_part(number) && link.first_waiting(TABLE) == Some(number));
@@ -72,7 +74,8 @@ fn link_ends_a_clock_behind_the_parts_of_that_clock_that_wait() {
 #[test]
 fn link_takes_turns_between_reads_and_parts_while_there_are_tokens() {
     let mut link = bounded(1000);
-    let (mut stream, mut out) = (stream(), Outbox::new());
+    let mut stream = stream();
+    let mut out = Outbox::new();
     assert_eq!(link.turn(Time(0)), None, "no time has passed");
     let frame = stream.append(head(0), StreamMessage::Marker);
     // A token for each byte of it, and one more, which the next frame may overdraw.
@@ -91,9 +94,10 @@ fn link_takes_turns_between_reads_and_parts_while_there_are_tokens() {
 }
 
 #[test]
-fn link_tells_what_an_answer_lacks_in_the_order_of_the_stream() {
+fn link_lists_the_messages_that_an_answer_lacks_in_the_order_of_the_stream() {
     let mut link = bounded(1 << 20);
-    let (mut stream, mut out) = (stream(), Outbox::new());
+    let mut stream = stream();
+    let mut out = Outbox::new();
     for row in [11, 12] {
         link.send_part(Time(0), &mut stream, head(0), push(&[row]), &mut out);
     }
@@ -109,5 +113,5 @@ fn link_tells_what_an_answer_lacks_in_the_order_of_the_stream() {
     assert_eq!(rows(&link, &stream, 0), Some(vec![11, 12, 13]), "those of another shard are not lacking");
     assert_eq!(rows(&link, &stream, 1), Some(vec![12, 13]));
     stream.finish(1);
-    assert_eq!(rows(&link, &stream, 0), None, "the first is not known any more");
+    assert_eq!(rows(&link, &stream, 0), None, "the worker has freed the first");
 }

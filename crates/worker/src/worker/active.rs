@@ -1,4 +1,5 @@
-//! Which rows are active: requested from the shards as rows are, and answered by one bit for each.
+//! Reads of the active set: the worker asks the shards which rows are active. They answer with one
+//! bit for each row.
 
 use super::Worker;
 use crate::send::message::{ReadKeys, Reading};
@@ -13,7 +14,8 @@ impl Worker {
         self.start_read(now, ticket, id, out, |table, requests| {
             let rows_per_part = keys.rows_per_part(table.spec.number, table.spec.width);
             for stream in &mut table.streams {
-                // In the same parts as rows are read and pushed, by which the shard knows the list.
+                // Cut into the same parts as pulls and pushes, because the shard knows the list by
+                // these parts.
                 for rows in keys.parts(stream.range(), rows_per_part) {
                     let keys = ReadKeys::Straight { row: rows.start, keys: keys.slice(rows) };
                     let part = requests.part(&table.spec, stream, keys);
@@ -31,7 +33,7 @@ pub(super) fn is_whole(keys: Option<&KeySlice>, pulled: &Pulled) -> bool {
     pulled.values.is_empty() && Bits::read(keys.map_or(0, KeySlice::len), pulled.positions.bytes()).is_some()
 }
 
-/// Puts the bits of one part where they belong.
+/// Copies the bits of one part to their places in the answer.
 pub(super) fn fill(read: &mut PartialRead, keys: &ReadKeys, pulled: &Pulled) {
     let ReadKeys::Straight { keys, row } = keys else { return };
     let bits = Bits::read(keys.len(), pulled.positions.bytes());

@@ -1,5 +1,5 @@
-//! What a program asks of its worker besides operations on tables: to end clocks and to leave, and
-//! how much is under way.
+//! The calls of a program besides operations on tables: to end clocks, to ask how much is under
+//! way, and to leave.
 
 use super::Worker;
 use crate::TableFailure;
@@ -8,6 +8,7 @@ use types::{NodeId, TableId, TableSpec, Time, UNACKNOWLEDGED_ITEMS};
 use wire::{Control, Outbox, Refusal};
 
 impl Worker {
+    /// The spec of a table, if the worker has it and has not left.
     pub(super) fn known(&self, table: TableId) -> Result<&TableSpec, TableFailure> {
         if self.left {
             return Err(TableFailure::Left);
@@ -19,21 +20,21 @@ impl Worker {
         })
     }
 
-    /// Whether everything asked for has been sent, so that a clock may end.
+    /// Whether every operation has started and every push is handed over, so that a clock may end.
     #[must_use]
     pub fn is_flushed(&self) -> bool {
         self.schedule.is_flushed()
     }
 
-    /// Whether something sent to `node` has not been answered.
+    /// Whether `node` has not answered something that the worker sent.
     #[must_use]
     pub fn waits_for(&self, node: NodeId) -> bool {
         let streams = self.tables.values().flat_map(|table| &table.streams);
         streams.filter(|stream| stream.owner() == node).any(ShardStream::awaits_answer)
     }
 
-    /// Ends the clock: a marker goes to every shard of every table. Call when
-    /// [`Worker::is_flushed`].
+    /// Ends the clock: sends a marker to every shard of every table. Call it when
+    /// [`Worker::is_flushed`] is true.
     pub fn end_clock(&mut self, now: Time, out: &mut Outbox) {
         self.close_clock(now, out);
         self.proceed(now, out);
@@ -47,12 +48,12 @@ impl Worker {
             }
         }
         self.clock = self.clock.next();
-        self.look_at_checkpoint(out);
+        self.copy_residuals_if_due(out);
         self.leases.clock_ended();
         self.leases.learning().for_each(|learning| self.control(learning, out));
     }
 
-    /// Whether every push, marker and read has been answered, and every lease that is done is
+    /// Whether shards have answered every push, marker and read, and every finished lease is
     /// committed.
     #[must_use]
     pub fn is_idle(&self) -> bool {
@@ -62,41 +63,42 @@ impl Worker {
             && self.tables.values().flat_map(|table| &table.streams).all(ShardStream::is_idle)
     }
 
-    /// Whether every push and marker has been acknowledged, and every lease that is done is
-    /// committed: only reads may be open.
+    /// Whether shards have acknowledged every push and marker, and every finished lease is
+    /// committed. Reads may still be open.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         let acknowledged = self.tables.values().flat_map(|table| &table.streams).all(ShardStream::is_acknowledged);
         self.unacknowledged_bytes() == 0 && acknowledged && self.leases.is_idle()
     }
 
-    /// Bytes of pushes that are not acknowledged, or wait to be sent: what a caller should bound.
+    /// Bytes of pushes that are not acknowledged, or wait to be sent. A caller should bound them.
     #[must_use]
     pub fn unacknowledged_bytes(&self) -> usize {
         self.link.unacknowledged_bytes() + self.schedule.bytes()
     }
 
-    /// Whether fewer pushes, ends of clocks and settings are under way than a worker keeps.
+    /// Whether fewer than [`UNACKNOWLEDGED_ITEMS`] pushes, ends of clocks and settings are under
+    /// way: a program waits until this is true before it sends more.
     #[must_use]
     pub fn may_send(&self) -> bool {
         let streams = self.tables.values().flat_map(|table| &table.streams);
         streams.map(ShardStream::unacknowledged).sum::<usize>() < UNACKNOWLEDGED_ITEMS
     }
 
-    /// Whether another read may be asked for: a program that has [`OPEN_READS`](types::OPEN_READS)
-    /// open waits for one of them first.
+    /// Whether the program may start another read. With [`OPEN_READS`](types::OPEN_READS) open, it
+    /// waits until one of them is finished.
     #[must_use]
     pub fn may_read(&self) -> bool {
         self.tickets.may_read()
     }
 
-    /// Tells the coordinator that it lives.
+    /// Sends a heartbeat to the coordinator.
     pub fn heartbeat(&self, out: &mut Outbox) {
         self.control(Control::Heartbeat, out);
     }
 
-    /// The run is over for this worker, without a goodbye: the memory of what it has pushed is let
-    /// go.
+    /// Ends the run for this worker without a goodbye, and frees the values of its unacknowledged
+    /// pushes.
     pub fn let_go(&mut self) {
         self.left = true;
         let streams = self.tables.values_mut().flat_map(|table| &mut table.streams);
@@ -104,13 +106,13 @@ impl Worker {
         self.link.free_values();
     }
 
-    /// Says goodbye. Call when idle.
+    /// Says goodbye to the coordinator. Call it when [`Worker::is_idle`] is true.
     pub fn leave(&mut self, out: &mut Outbox) {
         self.left = true;
         self.control(Control::Bye, out);
     }
 
-    /// Says that it cannot go on, and why.
+    /// Tells the coordinator that the worker cannot go on, and why.
     pub fn fail(&mut self, reason: String, out: &mut Outbox) {
         self.left = true;
         self.control(Control::Fail { reason }, out);

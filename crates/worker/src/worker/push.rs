@@ -1,4 +1,4 @@
-//! How a push is cut into parts, and how each part is encoded and sent.
+//! Pushes: cuts a push into parts, and encodes and sends each part.
 
 use super::Worker;
 use crate::leases::LeasedPushPart;
@@ -14,15 +14,16 @@ use std::ops::Range;
 use types::{Combine, Consistency, TableId, TableSpec, Time};
 use wire::{KeySlice, Keys, LeasedPart, Outbox, Payload, Writes};
 
-/// Rows of one shard, as they are to be sent.
+/// One part of a push, encoded: rows of one shard.
 pub(super) struct PushedPart {
     pub keys: KeySlice,
     pub values: Payload,
     pub formats: Formats,
-    /// What the shard decodes the values to, where the cache needs it and it differs.
+    /// The values as the shard decodes them, if the cache needs them and they differ.
     pub plain: Option<Payload>,
     pub writes: Writes,
-    /// Examples of its own, if it has some.
+    /// For a part of a data lease: its examples. Other parts take those that the shard has not been
+    /// told of.
     pub examples: Option<u64>,
     /// How large the change is, relative to the rows it changes.
     pub significance: f64,
@@ -54,15 +55,15 @@ impl Worker {
         }
     }
 
-    /// Cuts a list into parts: whole rows of one shard each. The parts of a shard are in the order
-    /// of the list, and shards take turns: a caller that sends a few parts ahead of what is
-    /// acknowledged keeps all shards busy.
+    /// Cuts a list into parts, each of whole rows of one shard. The parts of a shard are in the
+    /// order of the list. Shards take turns, so that a caller with only a few unacknowledged parts
+    /// keeps all shards busy.
     #[must_use]
     pub fn parts(&self, table: TableId, keys: &Keys) -> Vec<Range<usize>> {
         self.spec(table).map(|spec| self.cut(table, keys, spec.row_bytes())).unwrap_or_default()
     }
 
-    /// As [`Worker::parts`], for rows of so many bytes.
+    /// As [`Worker::parts`], for rows of this many bytes.
     pub(super) fn cut(&self, table: TableId, keys: &Keys, row_bytes: usize) -> Vec<Range<usize>> {
         let Some(table) = self.tables.get(&table) else { return Vec::new() };
         let number = table.spec.number;
@@ -76,9 +77,9 @@ impl Worker {
         parts.into_iter().map(|(_, rows)| rows).collect()
     }
 
-    /// Begins a push whose values are handed over part by part with [`Worker::push_rows`] and ended
-    /// with [`Worker::end_push`]. Only where nothing must come before it: else there is nothing to
-    /// begin.
+    /// Begins a push whose values the program hands over part by part with [`Worker::push_rows`],
+    /// and ends with [`Worker::end_push`]. `None` if the push would have to wait: for a table with
+    /// a delay, or whose shards do not take pushes of this clock yet.
     pub fn begin_push(&mut self, table: TableId, keys: &Keys, examples: u64) -> Result<Option<TicketId>, TableFailure> {
         let spec = self.known(table)?;
         check_keys(spec, keys)?;
@@ -94,8 +95,8 @@ impl Worker {
         Ok(Some(ticket))
     }
 
-    /// Pushes one of the [`Worker::parts`] of a list. Ignores a part that does not fit a push that
-    /// was begun: a damaged recording can hold one.
+    /// Pushes one of the [`Worker::parts`] of a list. Ignores a part without a push that it fits,
+    /// which a damaged recording can hold.
     pub fn push_rows(&mut self, now: Time, part: RowsOfPush, out: &mut Outbox) {
         let RowsOfPush { ticket, table, keys, rows, values } = part;
         if !self.schedule.has_begun(ticket, table) || rows.is_empty() || rows.end > keys.len() {
@@ -108,8 +109,7 @@ impl Worker {
         self.push_part(now, ticket, table, keys.slice(rows), values, None, out);
     }
 
-    /// Pushes the rows of one shard, with the id of the part and its examples where it is of a data
-    /// lease.
+    /// Pushes rows of one shard. `leased`: for a part of a data lease, its id and its examples.
     #[expect(clippy::too_many_arguments, reason = "a part is named by its rows, its ticket and its place in a lease")]
     fn push_part(
         &mut self,
@@ -161,8 +161,8 @@ impl Worker {
         self.send_push(now, id, shard, message, examples, significance, out);
     }
 
-    /// Sends a part to a shard, or holds it until there is bandwidth. It goes with examples of its
-    /// own, or with those that the shard was not told of.
+    /// Sends a part to a shard, or holds it until there is bandwidth. The part takes `examples`
+    /// along, or else those that the shard has not been told of.
     #[expect(clippy::too_many_arguments, reason = "what is sent, where, and when")]
     pub(super) fn send_push(
         &mut self,
@@ -182,7 +182,7 @@ impl Worker {
         if !self.link.is_bounded() {
             return self.link.send_part(now, stream, head, message, out);
         }
-        // Sums are the same in any order; rows that are replaced are not.
+        // Sums are the same in any order. Replaced rows and other updaters need the order kept.
         let replaces = matches!(&message, StreamMessage::Push { writes, .. } if writes.replaces_rows());
         let ordered = replaces || table.spec.combine == Combine::Each && !table.spec.updater.is_additive();
         let number = self.link.wait(PacedPart { table: id, shard, head, message, significance, ordered });
@@ -190,7 +190,7 @@ impl Worker {
         self.counts.waited += u64::from(self.link.has_waiting_part(number));
     }
 
-    /// Every part of a push that was begun has been handed over.
+    /// The program has handed over every part of a push that it began.
     pub fn end_push(&mut self, ticket: TicketId) {
         if self.schedule.end(ticket) {
             self.part_done(ticket, None);
@@ -204,7 +204,7 @@ mod tests {
     use crate::testing::{TABLE, worker_with_table};
 
     #[test]
-    fn shards_take_turns_and_those_of_one_keep_the_order_of_the_list() {
+    fn push_parts_alternate_between_shards_and_keep_the_order_of_each_shard() {
         // Four rows to a part, and twelve to a shard.
         let worker = worker_with_table(TableSpec::dense("t", 36, 1 << 16), 3);
         let parts = worker.parts(TABLE, &Keys::run(4..36));

@@ -1,7 +1,7 @@
-//! How a read is answered from the caches, and cut into parts that are requested from the shards.
+//! Reads: answers rows from the caches, and requests the others from the shards, part by part.
 //!
-//! Every operation that reads is started by [`Worker::start_read`]: it requests parts, and says
-//! what their answers are collected in.
+//! [`Worker::start_read`] starts every operation that reads: a closure requests the parts and
+//! returns the [`PartialRead`] that collects their answers.
 
 use super::Worker;
 use super::table::Table;
@@ -26,13 +26,13 @@ pub(super) struct ReadRequests<'a> {
 }
 
 impl ReadRequests<'_> {
-    /// How many parts have been requested so far.
+    /// How many parts the read has requested so far.
     pub fn parts(&self) -> usize {
         self.parts
     }
 
-    /// A part of the read. Where the table promises read-my-writes, it follows what was pushed
-    /// before it.
+    /// A part of the read. Where the table promises read-my-writes, the shard answers it after the
+    /// pushes before it.
     pub fn part(&self, spec: &TableSpec, stream: &ShardStream, keys: ReadKeys) -> Reading {
         let own = matches!((spec.consistency, spec.combine), (Consistency::Bounded { .. }, Combine::Each));
         Reading {
@@ -55,8 +55,7 @@ impl ReadRequests<'_> {
 }
 
 impl Worker {
-    /// Starts a read: `request` requests its parts, and returns what their answers are collected
-    /// in.
+    /// Starts a read: `request` requests its parts, and returns what collects their answers.
     pub(super) fn start_read(
         &mut self,
         now: Time,
@@ -65,7 +64,8 @@ impl Worker {
         out: &mut Outbox,
         request: impl FnOnce(&mut Table, &mut ReadRequests<'_>) -> PartialRead,
     ) {
-        let (head, reader) = (self.head(), self.clock);
+        let head = self.head();
+        let reader = self.clock;
         let Some(table) = self.tables.get_mut(&id) else { return };
         let mut requests = ReadRequests { now, head, ticket, reader, numbers: &mut self.requests, parts: 0, out };
         let read = request(table, &mut requests);
@@ -89,7 +89,8 @@ impl Worker {
         self.start_read(now, ticket, id, out, |table, requests| {
             let mut answer = table.cache.read(keys, reader, table.push_codec.pipeline(), target.bytes_mut());
             let missed = answer.misses.as_ref().map_or(keys.len(), Vec::len);
-            // Rows that deltas bring up to date are cached, too, but cost a round trip.
+            // Rows that deltas bring up to date count as cached for the program. They cost a round
+            // trip, so the worker's own counts leave them out.
             let cached_rows = keys.len() - missed;
             rows_cached = cached_rows - answer.stale.len();
             table.request_rows(keys, &answer, own, requests);
@@ -125,7 +126,7 @@ impl Worker {
                     if row_state { Reading { subscribe: false, wants: Wants::RowState, ..part } } else { part };
                 requests.request(stream, reading);
             }
-            // How wide rows with their updater's state are, the first answer tells.
+            // The first answer tells how wide row state is.
             let row_bytes = if row_state { 0 } else { table.spec.row_bytes() };
             let read = PartialRead::new(PullTarget::empty(table.spec.number), reader);
             PartialRead { row_bytes, ..read.collecting(requests.parts()) }
@@ -173,7 +174,8 @@ impl Table {
                 parts.push((keys, Some((self.cache.last_delta(shard), rows))));
             }
             for rows in wanted.parts(stream.range(), rows_per_part) {
-                let (slice, row) = (wanted.slice(rows.clone()), rows.start);
+                let slice = wanted.slice(rows.clone());
+                let row = rows.start;
                 let keys = match misses {
                     Some(misses) => ReadKeys::Scattered { keys: slice, rows: misses[rows].to_vec() },
                     None => ReadKeys::Straight { keys: slice, row },

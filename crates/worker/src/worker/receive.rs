@@ -1,5 +1,5 @@
-//! What a worker does with the frames it receives, and retransmission: after a gap, a reconnection
-//! or a timeout it sends again everything that was not acknowledged.
+//! What a worker does with the frames that it receives, and retransmission: after a gap, a
+//! reconnection or a timeout, the worker resends everything that is not acknowledged.
 #![deny(clippy::wildcard_enum_match_arm)]
 
 mod answers;
@@ -15,7 +15,7 @@ use types::{Clock, NodeId, TableId, Time};
 use wire::{Frame, Message, Outbox, Refusal, ResendReason, Signature};
 
 impl Worker {
-    /// Takes a frame that arrived.
+    /// Handles a frame that arrived.
     pub fn handle(&mut self, now: Time, frame: Frame, out: &mut Outbox) {
         let Frame { head, message } = frame;
         if !self.identity.heeds(&head) {
@@ -31,8 +31,9 @@ impl Worker {
                 if self.link.arrived(now, parts) {
                     self.rate_changed();
                 }
-                // A shard that has expelled this worker answers for the item that arrived. It knows
-                // nothing of earlier items that were lost on the way.
+                // A shard that has expelled this worker answers for the item that arrived. It does
+                // not know of earlier items that were lost on the way, so those count as refused,
+                // too.
                 let is_expelled = acked.refused.iter().any(|refused| refused.refusal == Refusal::Expelled);
                 for sent in finished {
                     let refused = acked.refused.iter().find(|refused| refused.number == sent.number);
@@ -57,7 +58,7 @@ impl Worker {
                 let Some(stream) = self.stream(refused.table, refused.shard) else { return };
                 stream.touch(now);
                 if stream.take_frontier_answer(refused.request) {
-                    // The shard will say of the pushes themselves what is wrong with them.
+                    // Lets the waiting pushes go: the shard will refuse them, each with its reason.
                     stream.reaches(Clock(u64::MAX));
                 } else if let Some(reading) = stream.take_read(refused.request) {
                     if let Refusal::UnknownKeys { signature } = refused.refusal {
@@ -73,7 +74,8 @@ impl Worker {
             }
             Message::ReadWaiting(waiting) => {
                 let Some(table) = self.tables.get(&waiting.table) else { return };
-                let (name, on) = (table.spec.name.clone(), waiting.on);
+                let name = table.spec.name.clone();
+                let on = waiting.on;
                 let stream = table.streams.get(waiting.shard.0 as usize);
                 self.notices.push(if stream.is_some_and(|stream| stream.is_frontier_request(waiting.request)) {
                     Notice::Push { table: name, on }
@@ -103,7 +105,7 @@ impl Worker {
         match message {
             StreamMessage::Push { ticket, .. } => {
                 self.link.release(&message);
-                // Another worker had pushed it: it counts once.
+                // Another worker pushed this part of a lease before. It counts once, as a success.
                 let refusal = if let Some(Refusal::AlreadyHeld { clock }) = refusal {
                     self.counts.held_already += 1;
                     self.already_held(ticket, clock);
@@ -131,7 +133,7 @@ impl Worker {
         self.link.send_again(frames, out);
     }
 
-    /// A connection to `node` is there again: sends again what may have been lost with the old one.
+    /// The connection to `node` is restored: resends everything that the old one may have lost.
     pub fn reconnected(&mut self, now: Time, node: NodeId, out: &mut Outbox) {
         let head = self.head();
         if node == NodeId::Coordinator {
@@ -152,7 +154,8 @@ impl Worker {
         self.leases.unanswered().into_iter().for_each(|request| self.control(request, out));
     }
 
-    /// Time has passed: over a transport that loses messages, sends again what was not answered.
+    /// Time has passed: sends what may be sent by now. Over a transport that loses messages, also
+    /// resends what was not answered within the resend timeout.
     pub fn tick(&mut self, now: Time, out: &mut Outbox) {
         self.proceed(now, out);
         let Some(after) = self.settings.resend_after else { return };
@@ -181,7 +184,7 @@ mod tests {
     use wire::{Keys, Refused};
 
     #[test]
-    fn expelled_worker_takes_no_push_for_acknowledged_that_was_lost_on_the_way() {
+    fn expelled_worker_fails_pushes_that_were_lost_on_the_way() {
         let spec = TableSpec::dense("t", 1, 1).consistency(Consistency::Unbounded);
         let mut worker = worker_with_table(spec, 1);
         let mut out = Outbox::new();

@@ -1,4 +1,4 @@
-//! Residuals on their way out of a worker: copied for a checkpoint, or pushed before it leaves.
+//! Residuals on their way out of the worker: copied for a checkpoint, or pushed before it leaves.
 
 use super::Worker;
 use crate::residuals::{SavedResiduals, batch, residual_rows};
@@ -7,16 +7,18 @@ use types::{Clock, TableId, Time};
 use wire::Outbox;
 
 impl Worker {
-    /// A checkpoint is wanted. What is known of it is said, each time.
+    /// The coordinator wants a checkpoint, and may ask several times. The worker copies its
+    /// residuals if it has come to the checkpoint's clock, and reports what it knows each time.
     pub(super) fn save_residuals(&mut self, number: u64, clock: Clock, out: &mut Outbox) {
         self.checkpoint.want(number, clock);
-        if !self.look_at_checkpoint(out) {
-            self.say_residuals(out);
+        if !self.copy_residuals_if_due(out) {
+            self.report_residuals(out);
         }
     }
 
-    /// Whether it has come to the clock of a checkpoint just now.
-    pub(super) fn look_at_checkpoint(&mut self, out: &mut Outbox) -> bool {
+    /// Copies the residuals if the worker has just come to the clock of a checkpoint. Returns
+    /// whether it has.
+    pub(super) fn copy_residuals_if_due(&mut self, out: &mut Outbox) -> bool {
         if !self.checkpoint.is_due(self.clock) {
             return false;
         }
@@ -26,34 +28,34 @@ impl Worker {
             Some((table.spec.name.clone(), rows))
         });
         self.checkpoint.keep(self.clock, self.identity.id(), residuals.collect());
-        self.say_residuals(out);
+        self.report_residuals(out);
         true
     }
 
-    fn say_residuals(&self, out: &mut Outbox) {
+    fn report_residuals(&self, out: &mut Outbox) {
         self.checkpoint.report(self.clock).into_iter().for_each(|report| self.control(report, out));
     }
 
-    /// Pushes what its codecs have still to send, and encodes nothing from then on. Returns whether
-    /// there was anything: then the clock is to be ended, so that a mean counts this worker. Call
-    /// it when [idle](Worker::is_idle), before the worker [leaves](Worker::leave).
+    /// Pushes the residuals of the worker's codecs, and encodes nothing from then on. Returns
+    /// whether there were any: then the caller ends the clock, so that a mean counts this worker.
+    /// Call it when [idle](Worker::is_idle), before the worker [leaves](Worker::leave).
     pub fn flush_residuals(&mut self, now: Time, out: &mut Outbox) -> bool {
         let stopped =
             self.tables.iter_mut().filter_map(|(id, table)| Some((*id, batch(&table.spec, &table.push_codec.stop())?)));
         let residuals: Vec<(TableId, Batch)> = stopped.collect();
-        let pays = !residuals.is_empty();
+        let has_residuals = !residuals.is_empty();
         for (table, batch) in residuals {
-            // It fits: codecs keep residuals of the table's rows alone.
+            // The batch fits: codecs keep residuals of the table's rows only.
             if let Ok(ticket) = self.submit(now, table, Op::Push { batch }, None, &[], out) {
                 // If a shard refuses it, closing the session reports it.
                 self.detach(ticket);
             }
         }
-        pays
+        has_residuals
     }
 
-    /// The residuals at the clock of a checkpoint, once. The driver of the worker writes it, and
-    /// says so.
+    /// The residuals at the clock of a checkpoint, once. The driver of the worker writes them and
+    /// reports that to the coordinator.
     pub fn take_residuals(&mut self) -> Option<SavedResiduals> {
         self.checkpoint.take()
     }

@@ -1,5 +1,5 @@
-//! Row state: rows with their updater's state, as shards keep them. They are read from the shards
-//! alone, and set and deleted by pushes that no codec encodes and no cache adds to.
+//! Row state: rows with their updater's state, as shards keep them. The worker reads row state from
+//! shards only. It sets and deletes rows by pushes that no codec encodes and no cache adds.
 
 use super::Worker;
 use super::push::PushedPart;
@@ -28,7 +28,7 @@ impl Worker {
     }
 
     pub(super) fn start_delete(&mut self, now: Time, ticket: TicketId, id: TableId, keys: &Keys, out: &mut Outbox) {
-        // In the same parts as rows are read and pushed, so that a list that shards know comes as
+        // Cut into the same parts as pulls and pushes, so that a list that the shard knows goes by
         // its signature.
         for rows in self.parts(id, keys) {
             self.replace_part(now, ticket, id, keys.slice(rows), Payload::EMPTY, Writes::Nothing, out);
@@ -48,13 +48,19 @@ impl Worker {
         out: &mut Outbox,
     ) {
         let Some(table) = self.tables.get_mut(&id) else { return };
-        // What was pushed before is no part of the rows any more, nor are its residuals.
+        // Earlier pushes are no part of the new rows, so their residuals are dropped, too.
         table.push_codec.forget(&keys);
         table.cache.drop_rows(&keys);
-        // It overtakes nothing, so it is sent as soon as something may be.
-        let (plain, examples, significance) = (None, None, f64::MAX);
-        let formats = codec::Formats::default();
-        let part = PushedPart { keys, values, formats, plain, writes, examples, significance };
+        let part = PushedPart {
+            keys,
+            values,
+            formats: codec::Formats::default(),
+            plain: None,
+            writes,
+            examples: None,
+            // The part overtakes no other part of its shard, so it may go first among the others.
+            significance: f64::MAX,
+        };
         self.send_part_of(now, ticket, id, part, out);
     }
 
@@ -63,8 +69,8 @@ impl Worker {
         self.start_read(now, ticket, id, out, |table, requests| {
             let rows_per_part = keys.rows_per_part(table.spec.number, table.spec.width);
             for stream in &mut table.streams {
-                // In the same parts as rows are read and pushed; a shard answers as much of each as
-                // fits.
+                // Cut into the same parts as pulls and pushes. A shard answers as many rows of each
+                // as fit a part of row state.
                 for rows in keys.parts(stream.range(), rows_per_part) {
                     let keys = ReadKeys::RowState { keys: keys.slice(rows), part: requests.parts() };
                     let part = requests.part(&table.spec, stream, keys);
@@ -76,8 +82,9 @@ impl Worker {
     }
 }
 
-/// How many bytes a row of an answer takes; 0 where there are none. `None` if the answer names rows
-/// that were not asked for, or its rows are not as wide as those that came before.
+/// How many bytes each row of an answer takes. `before`: the row width of earlier answers, or 0 if
+/// there were none; an answer without rows returns it. `None` if the answer names rows that the
+/// worker did not ask for, or its rows have another width.
 pub(super) fn row_bytes(spec: &TableSpec, asked: &ReadKeys, before: usize, pulled: &Pulled) -> Option<usize> {
     let positions = pulled.positions.numbers::<u64>()?;
     if let ReadKeys::RowState { keys, .. } = asked {

@@ -1,4 +1,5 @@
-//! Pacing: bounds on bandwidth, and what may start or be sent now that something has happened.
+//! Pacing: bounds the worker's bandwidth, and after each event starts the operations and sends the
+//! frames that may go.
 
 use super::Worker;
 use crate::Notice;
@@ -7,8 +8,7 @@ use types::{Bandwidth, Time};
 use wire::Outbox;
 
 impl Worker {
-    /// Sends no more than this from now on; `None` lifts the bound, and sends everything that
-    /// waits.
+    /// Bounds the bandwidth from now on. `None` lifts the bound, and sends everything that waits.
     pub fn limit(&mut self, now: Time, bandwidth: Option<Bandwidth>, out: &mut Outbox) {
         match bandwidth {
             Some(bandwidth) => self.link.bound(now, bandwidth),
@@ -17,9 +17,10 @@ impl Worker {
                 self.link.lift_bound();
             }
         }
-        // Codecs that are chosen by the rate of the network link follow this bound, too.
+        // The bound also limits the link's rate, by which `auto` chooses codecs.
         self.rate_changed();
-        let (head, paced) = (self.head(), self.link.is_bounded());
+        let head = self.head();
+        let paced = self.link.is_bounded();
         for stream in self.tables.values_mut().flat_map(|table| &mut table.streams) {
             stream.set_paced(paced);
             while stream.next_read(head, out) {
@@ -29,8 +30,8 @@ impl Worker {
         self.proceed(now, out);
     }
 
-    /// The rate of the network link changed: chooses the codecs that follow it anew, and warns of
-    /// those that do not pay.
+    /// The rate of the network link changed: chooses codecs anew where the spec says `auto`, and
+    /// warns of codecs that cost more time than they save.
     pub(super) fn rate_changed(&mut self) {
         let Some(rate) = self.link_rate() else { return };
         for table in self.tables.values_mut() {
@@ -44,8 +45,8 @@ impl Worker {
         }
     }
 
-    /// Starts operations that wait for nothing any more and sends what may be sent by now, which
-    /// may let other operations start.
+    /// Starts the operations that wait for nothing any more, and sends what may be sent by now.
+    /// Repeats that while it releases other operations.
     pub(super) fn proceed(&mut self, now: Time, out: &mut Outbox) {
         loop {
             self.start_queued(now, out);
@@ -58,7 +59,7 @@ impl Worker {
         }
     }
 
-    /// Sends what may be sent by now, where bandwidth is bounded.
+    /// Where bandwidth is bounded: sends what may be sent by now.
     pub(super) fn send_paced(&mut self, now: Time, out: &mut Outbox) {
         self.link.refill(now);
         while let Some(turn) = self.link.turn(now) {

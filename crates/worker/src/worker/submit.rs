@@ -1,4 +1,4 @@
-//! How an operation is submitted, what it must wait for, and how it is started.
+//! Submits an operation: checks it, finds what it must wait for, and starts it.
 #![deny(clippy::wildcard_enum_match_arm)]
 
 use super::Worker;
@@ -11,11 +11,12 @@ use types::{Setting, TableId, Time};
 use wire::{Outbox, Refusal};
 
 impl Worker {
-    /// Starts an operation, or has it wait: for the tickets in `after`, and for what the table's
-    /// consistency rule asks. Refuses it before anything is sent if it does not fit the table.
+    /// Starts an operation, or queues it until the tickets in `after` are finished and the table's
+    /// consistency rule allows it. Refuses an operation that does not fit the table before it sends
+    /// anything.
     ///
-    /// `into`: where the rows of a pull or a push_pull go, with room for exactly these rows;
-    /// without it, memory that is made here. Other operations have no use for it, and drop it.
+    /// `into`: memory for exactly the rows of a pull or a push_pull. Without it, the worker makes
+    /// the memory. Other operations drop it.
     pub fn submit(
         &mut self,
         now: Time,
@@ -34,8 +35,17 @@ impl Worker {
         let access = op.access();
         let place = self.tables.get(&table).and_then(|known| self.schedule.submit(table, &known.spec, access));
         let ticket = self.tickets.open(TicketPurpose { table, reads: access.reads(), place, lease }, 0);
-        let (after, own, follows) = (after.to_vec(), false, None);
-        self.start_or_queue(now, QueuedOperation { ticket, table, op, target, leased_parts, own, after, follows }, out);
+        let queued = QueuedOperation {
+            ticket,
+            table,
+            op,
+            target,
+            leased_parts,
+            own: false,
+            after: after.to_vec(),
+            follows: None,
+        };
+        self.start_or_queue(now, queued, out);
         if self.link.is_bounded() {
             self.proceed(now, out);
         }
@@ -57,7 +67,8 @@ impl Worker {
     }
 
     fn request_frontier(&mut self, now: Time, table: TableId, out: &mut Outbox) {
-        let (head, needed) = (self.head(), frontier_for_push(self.clock));
+        let head = self.head();
+        let needed = frontier_for_push(self.clock);
         let Some(table) = self.tables.get_mut(&table) else { return };
         for stream in table.streams.iter_mut().filter(|stream| stream.frontier() < needed) {
             if let Some(frame) = stream.request_frontier(head, self.requests.next(), needed) {
@@ -67,9 +78,10 @@ impl Worker {
         }
     }
 
-    /// A shard has told of its frontier: pushes that wait for it may go now.
+    /// A shard has told its frontier: releases the pushes that wait for it, if they may go now.
     pub(super) fn frontier_moved(&mut self, id: TableId) {
-        let (tables, clock) = (&self.tables, self.clock);
+        let tables = &self.tables;
+        let clock = self.clock;
         self.schedule.frontier_moved(id, || tables.get(&id).is_some_and(|table| table.may_push(clock)));
     }
 
@@ -79,14 +91,14 @@ impl Worker {
         self.schedule.waits_for(queued, &table.spec, &self.tickets, &self.link, || table.may_push(self.clock))
     }
 
-    /// A part of a ticket is done, or refused.
+    /// Counts a part of a ticket as done, or refused.
     pub(super) fn part_done(&mut self, ticket: TicketId, refusal: Option<Refusal>) {
         let closed = self.tickets.part_done(ticket, refusal);
         self.closed(closed);
     }
 
-    /// A ticket may be closed: then operations that waited for it may start, and its lease has one
-    /// push less to wait for.
+    /// If a ticket was closed: releases the operations that waited for it, tells its lease, and
+    /// counts its staleness.
     fn closed(&mut self, closed: Option<ClosedTicket>) {
         let Some(ClosedTicket { ticket, purpose, staleness }) = closed else { return };
         self.schedule.finished(ticket, &purpose);
@@ -116,12 +128,20 @@ impl Worker {
             }
             Op::PushPull { batch } => {
                 self.start_push(now, ticket, table, &batch, leased_parts, out);
-                // The pull may have to wait for parts of the push to be sent. Until it starts, it
-                // counts as a part of the ticket.
+                // The pull may have to wait until all parts of the push are sent. Until it starts,
+                // it counts as a part of the ticket.
                 self.tickets.add_parts(ticket, 1);
                 let op = Op::Pull { keys: batch.keys };
-                let (leased_parts, own, after, follows) = (Vec::new(), true, Vec::new(), None);
-                let pull = QueuedOperation { ticket, table, op, target, leased_parts, own, after, follows };
+                let pull = QueuedOperation {
+                    ticket,
+                    table,
+                    op,
+                    target,
+                    leased_parts: Vec::new(),
+                    own: true,
+                    after: Vec::new(),
+                    follows: None,
+                };
                 self.start_or_queue(now, pull, out);
             }
             Op::Scan { range, row_state } => self.start_scan(now, ticket, table, range, row_state, out),
@@ -137,8 +157,9 @@ impl Worker {
     }
 
     fn start_tune(&mut self, now: Time, ticket: TicketId, id: TableId, setting: Setting, out: &mut Outbox) {
-        // The clock it was submitted in: no clock ends while an operation waits.
-        let (head, at) = (self.head(), self.clock);
+        let head = self.head();
+        // This is the clock it was submitted in, because no clock ends while an operation waits.
+        let at = self.clock;
         let Some(table) = self.tables.get_mut(&id) else { return };
         for stream in &mut table.streams {
             stream.touch(now);

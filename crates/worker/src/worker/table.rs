@@ -1,4 +1,4 @@
-//! A worker's side of one table: the streams to its shards, its codecs and its caches.
+//! The worker's side of one table: the streams to its shards, its codecs and its caches.
 
 use crate::cache::TableCache;
 use crate::decode::AnswerDecoder;
@@ -11,10 +11,12 @@ use types::{Clock, Combine, Source, TableId, TableSpec};
 /// One table that the worker takes part in.
 pub(super) struct Table {
     pub(super) spec: TableSpec,
+    /// One stream for each shard, in the order of shard numbers.
     pub(super) streams: Vec<ShardStream>,
     pub(super) cache: TableCache,
-    /// What encodes pushes.
+    /// Encodes pushes.
     pub(super) push_codec: PushCodec,
+    /// Decodes answers and deltas.
     pub(super) decoder: AnswerDecoder,
 }
 
@@ -26,7 +28,7 @@ impl Table {
         id: TableId,
         stopwatch: Stopwatch,
     ) -> Self {
-        // Checked before the table was made.
+        // Cannot fail: the coordinator checked the codecs before it made the table.
         let codecs = TableCodecs::of(&spec).unwrap_or_else(|_| TableCodecs::none());
         let push_codec = PushCodec::new(&spec, &codecs, source.0 ^ (u64::from(id.0) << 48), stopwatch);
         streams.iter_mut().for_each(|stream| stream.set_key_form(push_codec.key_form()));
@@ -39,8 +41,7 @@ impl Table {
         }
     }
 
-    /// Whether the shards take pushes of a worker at `clock`, by what they have told of their
-    /// frontiers.
+    /// Whether the shards take pushes of a worker at `clock`, by the frontiers that they have told.
     pub fn may_push(&self, clock: Clock) -> bool {
         let needed = frontier_for_push(clock);
         self.spec.combine == Combine::Each || self.streams.iter().all(|stream| stream.frontier() >= needed)

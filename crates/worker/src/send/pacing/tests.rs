@@ -11,8 +11,14 @@ fn part(clock: u64, significance: f64, bytes: usize) -> PacedPart {
     head.clock = Clock(clock);
     let keys = Keys::run(0..1).slice(0..1);
     let values = Payload::new(vec![0u8; bytes]);
-    let (ticket, formats, plain, writes) = (TicketId(0), Formats::default(), None, wire::Writes::GRADIENTS);
-    let message = StreamMessage::Push { ticket, keys, values, formats, plain, writes };
+    let message = StreamMessage::Push {
+        ticket: TicketId(0),
+        keys,
+        values,
+        formats: Formats::default(),
+        plain: None,
+        writes: wire::Writes::GRADIENTS,
+    };
     PacedPart { table: TABLE, shard: 0, head, message, significance, ordered: false }
 }
 
@@ -21,7 +27,7 @@ fn order(pacer: &mut Pacer, clock: u64) -> Vec<f64> {
 }
 
 #[test]
-fn what_is_overdue_goes_first_then_the_largest_changes() {
+fn pacer_sends_parts_of_ended_clocks_first_then_the_largest_changes() {
     let mut pacer = Pacer::new(Time(0), Bandwidth::from_bytes_per_second(1000));
     for (clock, significance) in [(1, 0.5), (1, 0.7), (2, 0.1), (2, 0.9), (2, 0.4)] {
         pacer.add(part(clock, significance, 10));
@@ -31,7 +37,7 @@ fn what_is_overdue_goes_first_then_the_largest_changes() {
 }
 
 #[test]
-fn a_clock_ends_for_a_shard_when_its_parts_have_gone() {
+fn pacer_ends_a_clock_for_a_shard_after_its_parts() {
     let mut pacer = Pacer::new(Time(0), Bandwidth::from_bytes_per_second(1000));
     let end = |pacer: &mut Pacer, clock| pacer.end_clock(TABLE, 0, part(clock, 0.0, 0).head);
     assert!(!pacer.has_waiting(TABLE, 0), "nothing waits");
@@ -48,7 +54,7 @@ fn a_clock_ends_for_a_shard_when_its_parts_have_gone() {
 }
 
 #[test]
-fn where_the_last_value_stays_parts_for_a_shard_keep_their_order() {
+fn pacer_keeps_the_order_of_ordered_parts_for_a_shard() {
     let mut pacer = Pacer::new(Time(0), Bandwidth::from_bytes_per_second(1000));
     for (shard, significance) in [(0, 0.1), (0, 0.9), (1, 0.5), (1, 0.3), (0, 0.2)] {
         pacer.add(PacedPart { shard, ordered: true, ..part(1, significance, 10) });
@@ -57,7 +63,7 @@ fn where_the_last_value_stays_parts_for_a_shard_keep_their_order() {
 }
 
 #[test]
-fn parts_that_a_read_waits_for_go_before_larger_later_ones() {
+fn pacer_sends_parts_that_a_read_waits_for_before_larger_later_ones() {
     let mut pacer = Pacer::new(Time(0), Bandwidth::from_bytes_per_second(1000));
     let parts = [0.2, 0.1, 0.9].map(|significance| pacer.add(part(1, significance, 10)));
     pacer.expect(TABLE, parts[1]);
@@ -65,16 +71,16 @@ fn parts_that_a_read_waits_for_go_before_larger_later_ones() {
 }
 
 #[test]
-fn tokens_come_with_time_and_are_saved_for_a_while() {
+fn pacer_saves_tokens_up_to_the_size_of_the_bucket() {
     let mut pacer = Pacer::new(Time(0), Bandwidth::from_bytes_per_second(10_000_000));
     pacer.refill(Time(0) + Span::from_millis(10));
     assert_eq!(pacer.tokens, 100_000.0);
     pacer.refill(Time(0) + Span::from_secs(9));
-    assert_eq!(pacer.tokens, 500_000.0, "a twentieth of a second's");
+    assert_eq!(pacer.tokens, 500_000.0, "the tokens of a twentieth of a second");
 }
 
 #[test]
-fn new_parts_take_their_full_credit_and_resent_ones_a_second_at_most() {
+fn pacer_charges_new_frames_in_full_and_resent_ones_up_to_a_second_of_debt() {
     let mut pacer = Pacer::new(Time(0), Bandwidth::from_bytes_per_second(1000));
     let values = Payload::new(vec![0u8; 5000]);
     let mut stream = ShardStream::new(
@@ -96,10 +102,10 @@ fn new_parts_take_their_full_credit_and_resent_ones_a_second_at_most() {
     assert_eq!(pacer.tokens, -1000.0);
     pacer.spend(500);
     pacer.charge_resent([&frame]);
-    assert_eq!(pacer.tokens, -1500.0, "and lifts no debt");
+    assert_eq!(pacer.tokens, -1500.0, "resending does not reduce the debt");
     let bytes = frame_bytes(&frame);
     let mut whole = Vec::new();
     wire::encode(&frame, &mut whole);
     let real = whole.len() + 800 + 5000;
-    assert!((real..real + 64).contains(&bytes), "{bytes} bytes for {real}: keys count, too");
+    assert!((real..real + 64).contains(&bytes), "{bytes} bytes for {real}: keys must count, too");
 }

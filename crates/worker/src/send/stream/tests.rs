@@ -13,7 +13,8 @@ pub(crate) fn stream() -> ShardStream {
 
 pub(crate) fn head(clock: u64) -> Head {
     let mut head = Head::plain(NodeId::Worker(0), NodeId::Coordinator);
-    (head.clock, head.source) = (Clock(clock), Source(1));
+    head.clock = Clock(clock);
+    head.source = Source(1);
     head
 }
 
@@ -21,15 +22,28 @@ pub(crate) fn head(clock: u64) -> Head {
 pub(crate) fn push(ids: &[u64]) -> StreamMessage {
     let keys = Keys::distinct(Placement::Ordered, ids).slice(0..ids.len());
     let values = Payload::new(vec![1f32; ids.len()]);
-    let (ticket, formats, plain, writes) = (TicketId(1), Formats::default(), None, Writes::GRADIENTS);
-    StreamMessage::Push { ticket, keys, values, formats, plain, writes }
+    StreamMessage::Push {
+        ticket: TicketId(1),
+        keys,
+        values,
+        formats: Formats::default(),
+        plain: None,
+        writes: Writes::GRADIENTS,
+    }
 }
 
 fn reading(ids: &[u64]) -> Reading {
     let keys = Keys::distinct(Placement::Ordered, ids).slice(0..ids.len());
     let keys = ReadKeys::Straight { keys, row: 0 };
-    let (ticket, clock, after) = (TicketId(1), Clock(0), 0);
-    Reading { ticket, clock, after, subscribe: false, deltas: None, wants: Wants::Values, keys }
+    Reading {
+        ticket: TicketId(1),
+        clock: Clock(0),
+        after: 0,
+        subscribe: false,
+        deltas: None,
+        wants: Wants::Values,
+        keys,
+    }
 }
 
 fn bytes(frame: &Frame) -> Vec<u8> {
@@ -52,7 +66,7 @@ fn in_full(frame: &Frame) -> bool {
 }
 
 #[test]
-fn stream_numbers_messages_and_resends_the_missing_ones_as_first_made() {
+fn stream_resends_missing_messages_as_first_sent() {
     let mut stream = stream();
     stream.add_examples(5);
     let tune = StreamMessage::Tune { ticket: TicketId(2), at: Clock(1), setting: Setting::Rate(0.5) };
@@ -61,7 +75,7 @@ fn stream_numbers_messages_and_resends_the_missing_ones_as_first_made() {
     assert_eq!(first.iter().map(|frame| frame.head.number).collect::<Vec<_>>(), [1, 2, 3]);
     assert_eq!(first.iter().map(|frame| frame.head.examples).collect::<Vec<_>>(), [5, 0, 0], "told once");
     assert!(first.iter().all(|frame| frame.head.to == NodeId::Server(0)));
-    // (what the shard says is the next, what is sent again)
+    // (the next number that the shard expects, the messages that are resent)
     for (next, again) in [(0, 0..3), (2, 1..3), (4, 0..0)] {
         let resent: Vec<_> = stream.resend(head(9), next).iter().map(bytes).collect();
         assert_eq!(resent, first[again].iter().map(bytes).collect::<Vec<_>>(), "from {next}");
@@ -75,13 +89,13 @@ fn stream_numbers_messages_and_resends_the_missing_ones_as_first_made() {
 }
 
 #[test]
-fn stream_knows_unseen_messages_until_they_are_acknowledged() {
+fn stream_keeps_unseen_messages_until_they_are_acknowledged() {
     let mut stream = stream();
     for ids in [&[1][..], &[2], &[3]] {
         stream.append(head(0), push(ids));
     }
     stream.finish(1);
-    // (what an answer holds, how many messages it lacks)
+    // (the last message that an answer reflects, how many messages it lacks)
     for (contains, expected) in [(0, None), (1, Some(2)), (2, Some(1)), (3, Some(0))] {
         assert_eq!(stream.unseen(contains).map(Iterator::count), expected, "holds {contains}");
     }
@@ -144,7 +158,7 @@ fn stream_asks_for_a_frontier_once_and_keeps_the_highest() {
 }
 
 #[test]
-fn stream_is_overdue_only_while_something_is_not_answered() {
+fn stream_is_overdue_only_while_an_answer_is_missing() {
     let mut stream = stream();
     let after = Span::from_secs(1);
     stream.touch(Time(0));

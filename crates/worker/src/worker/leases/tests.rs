@@ -21,8 +21,8 @@ impl Fixture {
     fn new() -> Self {
         let worker = worker_with_table(TableSpec::dense("t", 100_000, 1), 2);
         let mut fixture = Self { worker, out: Outbox::new() };
-        let (epochs, shuffle, per_clock, fingerprint) = (1, None, 1, 0);
-        let terms = LeaseTerms { ranges: 9, epochs, shuffle, per_clock, fingerprint, input: String::new() };
+        let terms =
+            LeaseTerms { ranges: 9, epochs: 1, shuffle: None, per_clock: 1, fingerprint: 0, input: String::new() };
         fixture.worker.open_leases("train", terms, &mut fixture.out);
         fixture.hear(Control::LeasesOpened { name: "train".into(), set: Ok(0) });
         fixture.worker.ask_leases(0, 2, &mut fixture.out);
@@ -36,7 +36,7 @@ impl Fixture {
         testing::hear(&mut self.worker, control, &mut self.out);
     }
 
-    /// Both leases are done, and that is known.
+    /// Commits both leases, and has the coordinator confirm it.
     fn commit_all(&mut self) {
         for number in [3, 4] {
             self.worker.commit_lease(Time(0), lease(number), WORK, &mut self.out).expect("held");
@@ -61,7 +61,7 @@ impl Fixture {
         self.out.drain().map(|frame| frame.message).collect()
     }
 
-    /// Of each push that is sent: shard, lease, part and examples.
+    /// The shard, lease, part and examples of each push that the worker sends.
     fn leased_parts(&mut self) -> Vec<(u32, u64, u64, u64)> {
         let name = |frame: Frame| match frame.message {
             Message::Push(Push { shard, writes, .. }) => {
@@ -83,28 +83,28 @@ fn commits(said: &[Message]) -> Vec<u64> {
 }
 
 #[test]
-fn a_lease_is_committed_when_everything_pushed_of_it_is_acknowledged() {
+fn lease_is_committed_when_all_its_pushes_are_acknowledged() {
     let mut fixture = Fixture::new();
     fixture.push(lease(3), 49_999..50_001, 1, &[]);
     fixture.worker.commit_lease(Time(0), lease(3), WORK, &mut fixture.out).expect("held");
     assert_eq!(commits(&fixture.said()), []);
     fixture.acknowledge(0, 1);
-    assert_eq!(commits(&fixture.said()), [], "one part is not");
+    assert_eq!(commits(&fixture.said()), [], "shard 1 has not acknowledged its part");
     fixture.acknowledge(1, 1);
     assert_eq!(commits(&fixture.said()), [3]);
-    assert!(!fixture.worker.is_idle(), "nobody has said that it is committed");
+    assert!(!fixture.worker.is_idle(), "the coordinator has not confirmed the commit");
     fixture.worker.reconnected(Time(0), NodeId::Coordinator, &mut fixture.out);
-    assert_eq!(commits(&fixture.said()), [3], "so it is said again");
+    assert_eq!(commits(&fixture.said()), [3], "so the worker sends it again");
     fixture.hear(Control::LeaseCommitted { set: 0, lease: 3, problem: None });
     assert!(fixture.worker.is_idle());
     let late = fixture.worker.commit_lease(Time(0), lease(3), WORK, &mut fixture.out);
     assert_eq!(late, Err(TableFailure::NotLeased { lease: 3 }));
 }
 
-/// The worker that pushed it first was ahead: the lease is done when its last part counts, not when
-/// this worker is through.
+/// The worker that pushed the part first was ahead: the lease is done in the clock in which its
+/// last part counts, not in this worker's clock.
 #[test]
-fn lease_whose_parts_are_held_already_is_done_in_the_clock_in_which_they_count() {
+fn lease_whose_parts_are_held_already_is_committed_for_the_clock_in_which_they_count() {
     let mut fixture = Fixture::new();
     fixture.push(lease(3), 0..1, 1, &[]);
     fixture.worker.commit_lease(Time(0), lease(3), WORK, &mut fixture.out).expect("held");
@@ -119,7 +119,7 @@ fn lease_whose_parts_are_held_already_is_done_in_the_clock_in_which_they_count()
 }
 
 #[test]
-fn leased_parts_are_numbered_as_pushes_are_asked_for_and_take_examples_along() {
+fn leased_parts_are_numbered_in_order_of_submission_and_carry_examples() {
     let mut fixture = Fixture::new();
     let first = fixture.push(lease(3), 0..2, 10, &[]);
     let second = fixture.push(lease(3), 0..1, 7, &[first]);
@@ -137,7 +137,7 @@ fn leased_parts_are_numbered_as_pushes_are_asked_for_and_take_examples_along() {
 }
 
 #[test]
-fn how_a_push_is_cut_does_not_depend_on_how_much_may_be_sent() {
+fn leased_push_is_cut_the_same_with_and_without_a_bandwidth_bound() {
     let mut fixture = Fixture::new();
     fixture.push(lease(3), 0..40_000, 1, &[]);
     let free = fixture.leased_parts();
@@ -148,25 +148,25 @@ fn how_a_push_is_cut_does_not_depend_on_how_much_may_be_sent() {
 }
 
 #[test]
-fn an_answer_that_names_what_is_known_brings_what_is_not() {
+fn lease_grant_leaves_out_leases_that_the_worker_knew_when_it_asked() {
     let mut fixture = Fixture::new();
     fixture.worker.ask_leases(0, 2, &mut fixture.out);
     fixture.hear(Control::Leased { set: 0, number: 1, leases: vec![3, 4], share: 1 });
     fixture.hear(Control::Leased { set: 0, number: 2, leases: vec![3, 4], share: 1 });
-    assert_eq!(fixture.worker.take_leases(0), None, "nothing of that is new");
+    assert_eq!(fixture.worker.take_leases(0), None, "none of these leases is new");
     fixture.worker.commit_lease(Time(0), lease(3), WORK, &mut fixture.out).expect("held");
     fixture.hear(Control::LeaseCommitted { set: 0, lease: 3, problem: None });
-    // Said before the commit arrived.
+    // The coordinator sent this before the commit arrived.
     fixture.hear(Control::Leased { set: 0, number: 2, leases: vec![3, 4, 8], share: 6 });
     assert_eq!(fixture.worker.take_leases(0), Some(LeaseGrant { leases: vec![8], share: 6 }));
 }
 
 #[test]
-fn a_program_that_is_late_to_end_its_last_clock_ends_no_other_in_its_place() {
+fn worker_ends_no_clock_itself_until_the_program_ends_its_last_one() {
     let mut fixture = Fixture::new();
     fixture.worker.ask_leases(0, 2, &mut fixture.out);
     fixture.commit_all();
-    // Everybody else goes to clock 1, and stays there.
+    // All other workers go to clock 1, and stay there.
     fixture.hear(Control::LeasesOver { set: 0, number: 2, clock: Clock(1) });
     fixture.worker.end_clock(Time(0), &mut fixture.out);
     assert_eq!(fixture.worker.clock(), Clock(1));
@@ -174,7 +174,7 @@ fn a_program_that_is_late_to_end_its_last_clock_ends_no_other_in_its_place() {
 }
 
 #[test]
-fn a_program_that_ends_no_clock_is_brought_to_where_everybody_is_when_it_looks_for_more() {
+fn worker_catches_up_with_the_others_when_the_program_takes_leases_without_ending_its_clock() {
     let mut fixture = Fixture::new();
     fixture.worker.ask_leases(0, 2, &mut fixture.out);
     fixture.commit_all();
@@ -185,15 +185,15 @@ fn a_program_that_ends_no_clock_is_brought_to_where_everybody_is_when_it_looks_f
 }
 
 #[test]
-fn who_waits_for_leases_ends_clocks_as_the_others_do_and_nobody_else() {
+fn worker_ends_clocks_by_itself_only_while_it_waits_for_leases() {
     let mut fixture = Fixture::new();
     fixture.worker.ask_leases(0, 2, &mut fixture.out);
     let awaited = |clock| Control::LeasesAwaited { set: 0, number: 2, clock: Clock(clock), on: Vec::new() };
     fixture.hear(awaited(5));
-    assert_eq!(fixture.worker.clock(), Clock(0), "it has leases to learn from");
+    assert_eq!(fixture.worker.clock(), Clock(0), "the worker has leases to learn from");
     fixture.commit_all();
     fixture.hear(awaited(5));
-    assert_eq!(fixture.worker.clock(), Clock(0), "the clock that it was done in is the program's to end");
+    assert_eq!(fixture.worker.clock(), Clock(0), "the program ends the clock of its last lease");
     fixture.worker.end_clock(Time(0), &mut fixture.out);
     assert_eq!(fixture.worker.clock(), Clock(5));
     fixture.hear(awaited(7));
@@ -204,10 +204,10 @@ fn who_waits_for_leases_ends_clocks_as_the_others_do_and_nobody_else() {
 }
 
 #[test]
-fn whoever_ends_a_data_set_takes_no_more_and_hears_when_all_have() {
+fn worker_that_ends_a_data_set_takes_no_more_leases_and_learns_when_all_workers_have_ended() {
     let mut fixture = Fixture::new();
     assert!(!fixture.worker.leases_ended(0));
-    // Asked for ahead of time, and answered when it has had enough.
+    // The worker asks ahead of time, and has ended the data set when the answer arrives.
     fixture.worker.ask_leases(0, 1, &mut fixture.out);
     fixture.worker.end_leases(0, &mut fixture.out);
     assert!(fixture.worker.leases_ended(0));
@@ -215,14 +215,17 @@ fn whoever_ends_a_data_set_takes_no_more_and_hears_when_all_have() {
     fixture.hear(Control::Leased { set: 0, number: 2, leases: vec![3, 4, 5], share: 1 });
     assert_eq!(fixture.worker.take_leases(0), None);
     fixture.worker.reconnected(Time(0), NodeId::Coordinator, &mut fixture.out);
-    assert!(fixture.said().contains(&Message::Control(Control::EndLeases { set: 0 })), "should that have been missed");
+    assert!(
+        fixture.said().contains(&Message::Control(Control::EndLeases { set: 0 })),
+        "in case the coordinator missed it"
+    );
     fixture.hear(Control::LeasesEnded { set: 0, number: 2, clock: Clock(7) });
     assert!(fixture.worker.take_leases(0).is_some_and(|grant| grant.is_over()));
-    assert_eq!(fixture.worker.clock(), Clock(7), "where everybody is");
+    assert_eq!(fixture.worker.clock(), Clock(7), "the clock of the furthest worker");
 }
 
 #[test]
-fn whoever_hears_that_another_has_ended_it_may_finish_what_it_holds() {
+fn worker_may_finish_its_leases_after_another_worker_ends_the_data_set() {
     let mut fixture = Fixture::new();
     fixture.hear(Control::EndLeases { set: 0 });
     assert!(fixture.worker.leases_ended(0));

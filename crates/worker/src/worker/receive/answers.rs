@@ -1,5 +1,5 @@
-//! Answers to reads, and refreshes: decoded, kept in the caches, and put where the caller wants
-//! them.
+//! Answers to reads, and refreshes: the worker decodes them, keeps them in its caches, and copies
+//! answers into the caller's memory.
 #![deny(clippy::wildcard_enum_match_arm)]
 
 use crate::cache::{LaterWrites, OwnWrite, ShardRows};
@@ -31,7 +31,7 @@ impl Worker {
         let pulled = &decoded.map_or_else(|| pulled.clone(), |values| Pulled { values, ..pulled.clone() });
         let row_bytes = match reading.wants {
             Wants::Values => Some(row_bytes).filter(|row_bytes| pulled.values.len() == rows * row_bytes),
-            // Behind the rows come keys that were deleted.
+            // Keys of deleted rows follow, without values.
             Wants::Changes { .. } => Some(row_bytes).filter(|row_bytes| {
                 let values = pulled.values.len();
                 pulled.positions.len().is_multiple_of(8)
@@ -75,7 +75,7 @@ impl Worker {
             read.note(pulled);
         }
         let goes_on = match &mut reading.keys {
-            // The program asks for the next page.
+            // The program itself asks for the next page.
             ReadKeys::Scan { .. } if matches!(reading.wants, Wants::Changes { .. }) => false,
             ReadKeys::Scan { range, .. } => {
                 range.first = pulled.more.unwrap_or(range.first);
@@ -95,7 +95,8 @@ impl Worker {
         self.part_done(reading.ticket, None);
     }
 
-    /// A shard refreshes rows that the worker has read.
+    /// A shard refreshes rows that the worker has read: keeps them, and sends a receipt after the
+    /// last chunk.
     pub(super) fn refreshed(&mut self, head: &Head, refresh: &wire::Refresh, out: &mut Outbox) {
         let mut reply = self.head();
         let Some(table) = self.tables.get_mut(&refresh.table) else { return };
@@ -104,8 +105,12 @@ impl Worker {
         self.counts.refreshes += 1;
         reply.to = stream.owner();
         if refresh.changes.ends {
-            let (table, shard, sequence, number) = (refresh.table, refresh.shard, refresh.sequence, refresh.changes.to);
-            let receipt = Refreshed { table, shard, sequence, number };
+            let receipt = Refreshed {
+                table: refresh.table,
+                shard: refresh.shard,
+                sequence: refresh.sequence,
+                number: refresh.changes.to,
+            };
             self.link.send(Frame { head: reply, message: Message::Refreshed(receipt) }, out);
         }
         if !table.cache.has_rows() {
@@ -128,7 +133,7 @@ impl Worker {
     }
 }
 
-/// Own writes that rows of a shard lack, from the messages that they lack.
+/// The worker's own writes among the messages that a shard's answer does not reflect yet.
 fn later_writes<'a>(combine: Combine, unseen: impl Iterator<Item = &'a StreamMessage>) -> LaterWrites<'a> {
     let later = unseen.filter(|_| combine == Combine::Each).filter_map(|message| match message {
         StreamMessage::Push { keys, writes, .. } if writes.replaces_rows() => Some((keys, OwnWrite::Rows)),
@@ -140,7 +145,7 @@ fn later_writes<'a>(combine: Combine, unseen: impl Iterator<Item = &'a StreamMes
     later.collect()
 }
 
-/// Puts the rows of one part where the caller wants them.
+/// Copies the rows of one part into the caller's memory, or adds them to a read that collects rows.
 fn fill(read: &mut PartialRead, keys: &ReadKeys, pulled: &Pulled) {
     let row_bytes = read.row_bytes;
     let values = pulled.values.bytes();
@@ -154,7 +159,7 @@ fn fill(read: &mut PartialRead, keys: &ReadKeys, pulled: &Pulled) {
                 target[*row as usize * row_bytes..][..row_bytes].copy_from_slice(value);
             }
         }
-        // Those come from the delta cache.
+        // These rows come from the delta cache.
         ReadKeys::Deltas { .. } => {}
         ReadKeys::Scan { shard, .. } | ReadKeys::RowState { part: shard, .. } => {
             if let Some((positions, rows)) = read.found.get_mut(*shard) {

@@ -9,7 +9,7 @@ use types::{Clock, Plan, Time};
 use wire::{Control, Outbox};
 
 impl Worker {
-    /// The coordinator says something.
+    /// Handles a message of the coordinator.
     pub(super) fn controlled(&mut self, now: Time, control: Control, out: &mut Outbox) {
         match control {
             Control::TableMade { table, name } => {
@@ -37,7 +37,7 @@ impl Worker {
             Control::LeaseCommitted { set, lease, problem } => {
                 self.leases.committed(LeaseId { set, number: lease }, problem);
             }
-            // To the coordinator, to servers, or to the process that drives the worker.
+            // Messages for the coordinator, for servers, or for the process that drives the worker.
             Control::Join { .. }
             | Control::Welcome { .. }
             | Control::JoinRefused { .. }
@@ -74,7 +74,7 @@ impl Worker {
         }
     }
 
-    /// Goes by another plan, unless it is an old one.
+    /// Adopts a plan, unless it is an old one, and confirms the plan that the worker goes by.
     fn adopt(&mut self, now: Time, plan: Plan, enacted: bool, out: &mut Outbox) {
         if self.identity.adopt(plan) {
             let mut moved = BTreeSet::new();
@@ -86,7 +86,8 @@ impl Worker {
                     }
                 }
             }
-            // Everything that is not acknowledged is sent again before anything else is said there.
+            // Resends everything unacknowledged to the new servers before it sends them anything
+            // else.
             moved.into_iter().for_each(|owner| self.reconnected(now, owner, out));
         }
         self.control(Control::Adopted { plan: self.identity.plan().number, enacted, frontier: Clock(0) }, out);

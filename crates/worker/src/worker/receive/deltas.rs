@@ -1,4 +1,4 @@
-//! Deltas of rows, and reads that wait for them.
+//! Deltas: the worker adds them to its cached rows, and answers the reads that wait for them.
 #![deny(clippy::wildcard_enum_match_arm)]
 
 use crate::cache::CaughtUp;
@@ -8,8 +8,8 @@ use types::{PART_BYTES, Time};
 use wire::{Delta, Head, KeyPart, Keys, Outbox, Pulled, Wants};
 
 impl Worker {
-    /// A delta arrives: the cache adds it if it is the next one. A missing one is asked for again
-    /// when its rows are read.
+    /// A delta arrives: the cache adds it if it is the next one. The worker asks for missing deltas
+    /// again when a read needs their rows.
     pub(super) fn delta_received(&mut self, head: &Head, delta: &Delta) {
         let Some(table) = self.tables.get_mut(&delta.table) else { return };
         let shard = delta.shard.0 as usize;
@@ -45,8 +45,9 @@ impl Worker {
         }
     }
 
-    /// The deltas that a reader asked for have been sent: its cached rows are fresh if all deltas
-    /// have arrived.
+    /// A shard says that it has sent the deltas that a read asked for. The read takes its rows from
+    /// the cache if all deltas have arrived, asks again if some are missing, or reads the rows
+    /// whole.
     pub(super) fn caught_up(&mut self, now: Time, head: &Head, pulled: &Pulled, reading: Reading, out: &mut Outbox) {
         let sender = self.head();
         let Some(table) = self.tables.get_mut(&pulled.table) else { return };
@@ -71,7 +72,7 @@ impl Worker {
             }
             CaughtUp::ReadWhole => (0..keys.len() as u32).collect(),
         };
-        // Rows that are not cached any more are read whole.
+        // Reads the rows whole that are no longer cached.
         let positions: Vec<u64> = missing.iter().map(|index| keys.position(*index as usize).0).collect();
         let places: Vec<u32> = missing.iter().map(|index| rows[*index as usize]).collect();
         let mut parts = 0;

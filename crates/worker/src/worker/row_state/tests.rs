@@ -11,7 +11,7 @@ use wire::{Control, Frame, Head, Message, Pool, Refusal};
 
 const SERVER: NodeId = NodeId::Server(0);
 
-/// A worker, a server that has all of its table, and what is under way from the one to the other.
+/// A worker, a server that has all of its table, and the frames under way between the two.
 struct Pair {
     worker: Worker,
     server: Server,
@@ -36,12 +36,12 @@ impl Pair {
         Self::of(spec, Updaters::builtin())
     }
 
-    /// What the worker has said is on its way.
+    /// Puts the worker's frames on their way to the server.
     fn sent(&mut self) {
         self.to_server.extend(self.out.drain());
     }
 
-    /// The server takes what is on its way to it, and answers.
+    /// The server takes the frames on their way to it, and answers.
     fn serve(&mut self) {
         for frame in self.to_server.drain(..) {
             // Over a network, no payload is more than a part.
@@ -53,7 +53,7 @@ impl Pair {
         assert!(self.to_worker.iter().all(|frame| frame.message.payloads().iter().all(|it| it.len() <= PART_BYTES)));
     }
 
-    /// Until nothing is under way.
+    /// Delivers frames until none is under way.
     fn settle(&mut self) {
         while !self.to_server.is_empty() || !self.to_worker.is_empty() {
             self.serve();
@@ -145,14 +145,14 @@ fn updaters() -> Vec<(UpdaterSpec, usize)> {
     ]
 }
 
-/// Gradients of rows of four that are not the same twice; of a proximal table, half of each are
-/// curvatures.
+/// Gradients for rows of four numbers, different for each `salt`. For a proximal table, half of
+/// each row are curvatures.
 fn gradients(rows: usize, salt: u32) -> Vec<f32> {
     (0..rows as u32 * 4).map(|place| 0.1 + ((place * 7 + salt * 13) % 11) as f32 / 8.0).collect()
 }
 
 #[test]
-fn rows_that_are_set_as_they_were_kept_go_on_as_they_did_from_there() {
+fn row_state_that_is_read_and_set_again_continues_the_same_way() {
     for (updater, width) in updaters() {
         for sparse in [false, true] {
             let spec = if sparse { TableSpec::sparse("t", 4) } else { TableSpec::dense("t", 6, 4) };
@@ -160,7 +160,8 @@ fn rows_that_are_set_as_they_were_kept_go_on_as_they_did_from_there() {
             let placement = spec.shape.placement();
             let all = Keys::distinct(placement, &[0, 1, 2, 3, 4, 5]);
             let some = Keys::distinct(placement, &[1, 2, 4]);
-            let (mut set, mut left) = (Pair::new(&spec), Pair::new(&spec));
+            let mut set = Pair::new(&spec);
+            let mut left = Pair::new(&spec);
             for pair in [&mut set, &mut left] {
                 pair.push(&all, &gradients(6, 1), 10);
                 pair.push(&some, &gradients(3, 2), 10);
@@ -169,7 +170,7 @@ fn rows_that_are_set_as_they_were_kept_go_on_as_they_did_from_there() {
             assert_eq!(then.len(), 6 * width, "{updater}");
             let listed = f32s(left.kept(Some(&all)).expect("kept"));
             assert_eq!(listed, (positions.clone(), then.clone()), "{updater}: by key, too");
-            // One of them learns more, and forgets it again.
+            // One of them learns more, then is set back.
             set.push(&all, &gradients(6, 3), 0);
             set.push(&some, &gradients(3, 4), 0);
             assert_ne!(f32s(set.kept(None).expect("kept")).1, then, "{updater}");
@@ -190,7 +191,7 @@ fn rows_that_are_set_as_they_were_kept_go_on_as_they_did_from_there() {
 }
 
 #[test]
-fn rows_of_the_other_numbers_are_set_as_well() {
+fn row_state_of_i64_and_f64_tables_is_set() {
     let keys = Keys::run(0..2);
     let spec = TableSpec::dense("t", 2, 1).number(NumberType::I64);
     let mut counts = Pair::new(&spec);
@@ -206,7 +207,7 @@ fn rows_of_the_other_numbers_are_set_as_well() {
 }
 
 #[test]
-fn rows_that_do_not_fit_are_refused_before_anything_is_sent() {
+fn row_state_that_does_not_fit_is_refused_before_anything_is_sent() {
     let keys = Keys::run(0..2);
     let adagrad = UpdaterSpec::Adagrad { rate: 0.1, epsilon: 1e-8 };
     let spec = TableSpec::dense("t", 2, 3).updater(adagrad);
@@ -230,7 +231,7 @@ fn rows_that_do_not_fit_are_refused_before_anything_is_sent() {
     assert_eq!(refusal(beyond), Refusal::OutOfRange { position: types::Position(2) });
 }
 
-/// An updater that only the server knows: the mean of what was pushed, which counts beside each
+/// An updater that only the server knows: the mean of the pushed values, with a count beside each
 /// row.
 struct Mean;
 
@@ -247,7 +248,7 @@ impl Updater<f32> for Mean {
 }
 
 #[test]
-fn of_an_updater_that_only_servers_know_they_tell_how_long_rows_are() {
+fn row_state_of_a_custom_updater_has_the_width_that_the_server_tells() {
     let mut registry = Updaters::builtin();
     registry.register::<f32>("mean", |_| Box::new(Mean));
     let own = UpdaterSpec::Custom { name: "mean".into(), settings: Vec::new() };
@@ -259,16 +260,16 @@ fn of_an_updater_that_only_servers_know_they_tell_how_long_rows_are() {
     let ticket = pair.set(&keys, &[5f32, 6.0, 3.0, 7.0, 8.0, 3.0]).expect("may fit");
     pair.wait(ticket).expect("taken");
     pair.push(&keys, &[1f32, 2.0, 3.0, 4.0], 1);
-    assert_eq!(pair.read(&keys).0, [4.0, 5.0, 6.0, 7.0], "the fourth of them");
+    assert_eq!(pair.read(&keys).0, [4.0, 5.0, 6.0, 7.0], "the mean of four pushes");
     let wide = pair.set(&keys, &[0f32; 8]).expect("may fit");
     assert_eq!(pair.wait(wide).expect_err("a number too many"), Refusal::WrongLength { expected: 24, found: 32 });
-    let crooked = pair.set(&keys, &[0f32; 7]).expect_err("no rows");
+    let crooked = pair.set(&keys, &[0f32; 7]).expect_err("seven numbers are not two rows");
     assert_eq!(refusal(crooked), Refusal::WrongLength { expected: 32, found: 28 });
 }
 
 #[test]
-fn rows_that_are_wide_with_their_state_travel_in_parts_of_their_own() {
-    // A quarter of a part by its weights, and almost a whole one by all that is kept.
+fn row_state_that_is_almost_a_part_wide_travels_one_row_to_a_part() {
+    // The weights of a row are a quarter of a part, and its row state is almost a whole part.
     let adam = UpdaterSpec::Adam { rate: 0.1, beta1: 0.9, beta2: 0.99, epsilon: 1e-8 };
     let spec = TableSpec::sparse("t", 1 << 16).updater(adam);
     let keys = Keys::distinct(spec.shape.placement(), &(0..9).collect::<Vec<u64>>());
@@ -291,13 +292,13 @@ fn rows_that_are_wide_with_their_state_travel_in_parts_of_their_own() {
 }
 
 #[test]
-fn a_key_without_a_row_is_kept_as_zeros_and_setting_it_makes_the_row() {
+fn row_state_of_a_key_without_a_row_is_zeros_and_setting_it_makes_the_row() {
     let adagrad = UpdaterSpec::Adagrad { rate: 0.1, epsilon: 1e-8 };
     let spec = TableSpec::sparse("t", 1).updater(adagrad);
     let keys = Keys::distinct(spec.shape.placement(), &[7, 9]);
     let mut pair = Pair::new(&spec);
     assert_eq!(f32s(pair.kept(Some(&keys)).expect("kept")).1, [0.0; 4]);
-    assert_eq!(f32s(pair.kept(None).expect("kept")), (Vec::new(), Vec::new()), "reading has made none");
+    assert_eq!(f32s(pair.kept(None).expect("kept")), (Vec::new(), Vec::new()), "reading has made no rows");
     let nine = Keys::distinct(spec.shape.placement(), &[9]);
     pair.set(&nine, &[1f32, 2.0]).expect("fits");
     let at = spec.shape.placement().position(Key(9)).0;
@@ -305,7 +306,7 @@ fn a_key_without_a_row_is_kept_as_zeros_and_setting_it_makes_the_row() {
 }
 
 #[test]
-fn the_cache_adds_nothing_to_rows_that_were_set_and_asks_the_shard() {
+fn cache_drops_rows_that_are_set_and_asks_the_shard() {
     let spec = TableSpec::dense("t", 3, 1).consistency(Consistency::slack(1)).cached(3);
     let keys = Keys::run(0..3);
     let mut pair = Pair::new(&spec);
@@ -319,7 +320,7 @@ fn the_cache_adds_nothing_to_rows_that_were_set_and_asks_the_shard() {
 }
 
 #[test]
-fn an_answer_from_before_rows_were_set_is_not_kept() {
+fn cache_does_not_keep_an_answer_from_before_rows_were_set() {
     let spec = TableSpec::dense("t", 3, 1).consistency(Consistency::slack(1)).cached(3);
     let keys = Keys::run(0..3);
     let mut pair = Pair::new(&spec);
@@ -344,7 +345,7 @@ fn setting_rows_drops_their_residuals() {
     pair.push(&keys, &[8f32, 1.0, 1.0, 1.0, 8.0, 1.0, 1.0, 1.0], 1);
     assert_eq!(pair.read(&keys).0, [8.0, 0.0, 0.0, 0.0, 8.0, 0.0, 0.0, 0.0], "the rest is residual");
     pair.set(&Keys::run(0..1), &[0.1f32, 0.2, 0.3, 0.4]).expect("fits");
-    assert_eq!(pair.read(&Keys::run(0..1)).0, [0.1, 0.2, 0.3, 0.4], "as it was given: no codec has seen it");
+    assert_eq!(pair.read(&Keys::run(0..1)).0, [0.1, 0.2, 0.3, 0.4], "as the program gave it: no codec has encoded it");
     for _ in 0..9 {
         pair.push(&keys, &[0f32; 8], 1);
     }
@@ -352,11 +353,11 @@ fn setting_rows_drops_their_residuals() {
 }
 
 #[test]
-fn rows_that_wait_for_bandwidth_neither_overtake_pushes_nor_are_overtaken() {
+fn set_rows_that_wait_for_bandwidth_keep_their_order_among_pushes() {
     let mut pair = Pair::new(&TableSpec::dense("t", 1, 1));
     pair.worker.limit(Time(0), Some(types::Bandwidth::from_bytes_per_second(1000)), &mut pair.out);
     let key = Keys::run(0..1);
-    // Sums go in any order, the largest first.
+    // Sums may go in any order: the largest goes first.
     pair.push(&key, &[1f32], 1);
     pair.push(&key, &[2f32], 1);
     pair.set(&key, &[100f32]).expect("fits");
@@ -375,9 +376,9 @@ fn rows_that_wait_for_bandwidth_neither_overtake_pushes_nor_are_overtaken() {
     assert_eq!(pair.read(&key).0, [4100.0]);
 }
 
-/// Found by random calls: no rows were cut into parts of rows of no width.
+/// Found by random calls: the worker cut an empty set into parts of rows of zero width.
 #[test]
-fn no_rows_are_set_and_read_at_once() {
+fn setting_and_reading_no_rows_finishes_at_once() {
     let mut pair = Pair::new(&TableSpec::dense("t", 2, 1));
     let none = Keys::run(0..0);
     let ticket = pair.set::<f32>(&none, &[]).expect("fits");

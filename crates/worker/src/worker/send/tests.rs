@@ -4,10 +4,10 @@ use crate::testing::{TABLE, acknowledge, ones, worker_with_table};
 use types::{Consistency, PositionRange, Span, TableSpec};
 use wire::{Frame, Keys, Message};
 
-/// What may go at once, at a low rate.
+/// How many bytes may go at once at a low rate: the least size of the token bucket.
 const SAVED_BYTES: f64 = 65_536.0;
 
-/// A worker with one table on one server, which may send so much.
+/// A worker with one table on one server, which may send `rate` bytes a second.
 fn worker(spec: TableSpec, rate: u64) -> Worker {
     let mut worker = worker_with_table(spec, 1);
     worker.limit(Time(0), Some(Bandwidth::from_bytes_per_second(rate)), &mut Outbox::new());
@@ -22,7 +22,7 @@ fn at_ms(milliseconds: u64) -> Time {
     Time(0) + Span::from_millis(milliseconds)
 }
 
-/// New keys in every push and every read: the lists take most of the bytes.
+/// Every push and every read has new keys, so that key lists take most of the bytes.
 #[test]
 fn pushes_and_reads_together_take_the_bandwidth_and_no_more() {
     let rate = 100_000;
@@ -57,12 +57,12 @@ fn pushes_and_reads_together_take_the_bandwidth_and_no_more() {
 }
 
 #[test]
-fn the_pull_of_a_push_pull_goes_when_all_of_its_push_has_gone() {
+fn push_pull_sends_its_pull_after_all_parts_of_its_push() {
     let mut worker = worker(TableSpec::dense("t", 2, 8192).consistency(Consistency::Unbounded), 32_768);
     let mut out = Outbox::new();
     let both = Op::PushPull { batch: ones(Keys::run(0..2), 8192, 1) };
     let ticket = worker.submit(Time(0), TABLE, both, None, &[], &mut out).expect("fits");
-    // (when, which frames go then: parts of the push by number, then the pull by what it follows)
+    // (when, the numbers of the push parts that go then, the number that the pull follows)
     for (milliseconds, pushes, pulls) in [(1, vec![1], vec![]), (1500, vec![2], vec![]), (3000, vec![], vec![2])] {
         worker.tick(at_ms(milliseconds), &mut out);
         let frames: Vec<Frame> = out.drain().collect();
@@ -77,7 +77,7 @@ fn the_pull_of_a_push_pull_goes_when_all_of_its_push_has_gone() {
 }
 
 #[test]
-fn a_part_that_waits_tells_of_the_examples_of_its_own_clock() {
+fn waiting_part_carries_the_examples_of_its_own_clock() {
     let mut worker = worker(TableSpec::dense("t", 2, 1).consistency(Consistency::slack(3)), 1000);
     let mut out = Outbox::new();
     for (clock, row) in [(0, 0), (1, 1), (2, 0)] {
@@ -88,5 +88,5 @@ fn a_part_that_waits_tells_of_the_examples_of_its_own_clock() {
     assert_eq!(out.drain().count(), 0, "everything waits");
     (1..2000).for_each(|turn| worker.tick(at_ms(turn), &mut out));
     let told: Vec<_> = out.drain().map(|frame| (frame.head.clock.0, frame.head.examples)).collect();
-    assert_eq!(told, [(0, 10), (0, 0), (1, 11), (1, 0), (2, 12), (2, 0)], "a push and its end of each");
+    assert_eq!(told, [(0, 10), (0, 0), (1, 11), (1, 0), (2, 12), (2, 0)], "a push and the end of each clock");
 }

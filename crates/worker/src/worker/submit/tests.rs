@@ -25,9 +25,9 @@ fn sent(out: &mut Outbox) -> (usize, usize) {
     (frames.len() - pulls, pulls)
 }
 
-/// Many operations that wait are released one by one: each is looked at a few times.
+/// Releases many waiting operations one by one: the worker looks at each only a few times.
 #[test]
-fn submit_looks_at_waiting_operations_only_when_they_may_start() {
+fn worker_looks_at_waiting_operations_only_when_they_may_start() {
     const MANY: usize = 2_000;
     let bounded = Consistency::slack(0);
     // (how each waits, the rule, whether it names the operation before it or the first)
@@ -56,7 +56,7 @@ fn submit_looks_at_waiting_operations_only_when_they_may_start() {
 }
 
 #[test]
-fn submitted_read_follows_own_pushes_before_it_and_no_later_ones() {
+fn read_follows_own_pushes_before_it_and_no_later_ones() {
     let mut worker = worker(Consistency::slack(0));
     let mut out = Outbox::new();
     let first = push(&mut worker, &[], &mut out);
