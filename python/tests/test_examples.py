@@ -34,7 +34,7 @@ def command(example, folder, *more, run=("--workers", "2", "--servers", "1")):
 
 
 def data_set(name):
-    """The folder of a data set: in ``SLACKWATER_DATA``, or in ``shared/data`` beside the repository."""
+    """The folder of a data set: in ``SLACKWATER_DATA``, or in ``shared/data`` by the repository."""
     named = os.environ.get("SLACKWATER_DATA")
     folder = Path(named or ROOT.parent / "shared" / "data") / name
     return folder if folder.is_dir() else None

@@ -1,5 +1,5 @@
-//! The examples of the documentation: each block of a page that is marked `sh run` is run by a shell,
-//! in a folder of its own, with this build of the command.
+//! The examples of the documentation: a shell runs each block of a page that is marked `sh run`, in
+//! a folder of its own, with this build of the command.
 
 #![expect(clippy::unwrap_used, reason = "a test says so by falling over")]
 

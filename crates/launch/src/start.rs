@@ -15,7 +15,8 @@ use crate::{OutputTarget, Process, ProcessError};
 ///
 /// let mut process = Start::program("greeter", "echo").args(["good",
 /// "day"]).stdout(OutputTarget::Capture).spawn()?; assert!(process.wait()?.success());
-/// assert_eq!(process.stdout(), "good day\n"); # Ok::<(), launch::ProcessError>(())
+/// assert_eq!(process.stdout(), "good day\n");
+/// # Ok::<(), launch::ProcessError>(())
 /// ```
 #[derive(Debug)]
 pub struct Start {

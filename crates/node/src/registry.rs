@@ -95,9 +95,12 @@ pub enum CampaignOutcome {
 /// first.save(now, b"plan 3")?;
 ///
 /// // The first one falls silent. Well after it had to stop, the second one leads and continues
-/// from // its memory. assert!(matches!(second.campaign(until + (until - now))?,
-/// CampaignOutcome::Leading { .. })); assert_eq!(second.load()?.as_deref(), Some(&b"plan 3"[..]));
-/// assert!(first.save(now, b"plan 4").is_err()); # Ok::<(), node::registry::RegistryError>(()) ```
+/// // from its memory.
+/// assert!(matches!(second.campaign(until + (until - now))?, CampaignOutcome::Leading { .. }));
+/// assert_eq!(second.load()?.as_deref(), Some(&b"plan 3"[..]));
+/// assert!(first.save(now, b"plan 4").is_err());
+/// # Ok::<(), node::registry::RegistryError>(())
+/// ```
 pub trait CoordinatorRegistry: Send {
     /// Becomes the leader if no candidate leads. For the leader it does what [`renew`](Self::renew)
     /// does. A candidate that stopped because it could not renew its leader lease leads on in the

@@ -6,7 +6,7 @@ use slackwater::cluster::{NodeId, WorkerId};
 use slackwater::monitor::{Measured, MemberState, MemberStatus, Span, Status, Timeout};
 use types::Clock;
 
-/// The run as text; with `verbose`, also its time-outs and the tables that Slackwater's own programs
+/// The run as text. With `verbose`, also its time-outs, and tables that Slackwater's own programs
 /// make beside their models.
 pub(super) fn as_text(status: &Status, verbose: bool) -> String {
     let mut lines = run(status);

@@ -4,7 +4,7 @@
 #![allow(dead_code, reason = "not every test needs all of it")]
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 

@@ -133,7 +133,7 @@ impl<T: TargetNumber> Table<T> {
     ///
     /// let dense = session.table::<f32>(TableSpec::dense("dense", 9, 1))?;
     /// let error = dense.delete(&dense.keys(&[3])).err().expect("every key has a row");
-    /// assert!(error.to_string().contains("it is dense"));
+    /// assert!(error.to_string().contains("every key of a dense table has a row"));
     /// # session.close()?;
     /// # Ok::<(), slackwater::Error>(())
     /// ```

@@ -34,7 +34,7 @@ pub(super) enum Waiting<'a> {
 /// The waits of which notices came lately.
 #[derive(Default)]
 pub(super) struct WaitLog {
-    waits: BTreeMap<Awaited, Wait>,
+    waits: BTreeMap<Awaited, ActiveWait>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -43,7 +43,7 @@ enum Awaited {
     Worker(WorkerId),
 }
 
-struct Wait {
+struct ActiveWait {
     since: Instant,
     noticed: Instant,
     reminder: Reminder,
@@ -63,7 +63,7 @@ impl WaitLog {
         let mut is_due = false;
         let mut longest = Duration::ZERO;
         for awaited in awaited {
-            let begun = || Wait { since: began, noticed: now, reminder: Reminder::default() };
+            let begun = || ActiveWait { since: began, noticed: now, reminder: Reminder::default() };
             let wait = self.waits.entry(awaited).or_insert_with(begun);
             wait.noticed = now;
             let waited = now.saturating_duration_since(wait.since);
