@@ -248,10 +248,18 @@ pub fn run_server(
                     if let Some(recorder) = &recorder {
                         recorder.input(ServerInput::Restore(now, restored.clone()));
                     }
-                    machine.restore(now, &restored, &mut out);
+                    machine.restore(now, *restored, &mut out);
                 }
             }
         }
+        if machine.has_work() {
+            if let Some(recorder) = &recorder {
+                recorder.input(ServerInput::Work(now));
+            }
+            machine.work(now, &mut out);
+            more |= machine.has_work();
+        }
+        checkpoint_writer.free(machine.take_discarded());
         forward(&mut out, &mut transport, recorder.as_ref());
         if heartbeat.is_none_or(|heartbeat| read - heartbeat >= heartbeat_interval) {
             heartbeat = Some(read);
@@ -283,7 +291,7 @@ pub fn run_server(
         }
         transport.flush();
         // When the run is over, wait until all copies for the last checkpoint are written.
-        if machine.is_finished() && checkpoint_writer.is_idle() {
+        if machine.is_finished() && !machine.has_work() && checkpoint_writer.is_idle() {
             say_goodbye(&mut transport, &mut waiter, node, heartbeat_interval);
             let report = report(node, &machine, &transport);
             settings.on_report.iter().for_each(|on_report| on_report(&report));

@@ -118,6 +118,9 @@ enum Copy {
     Awaited,
     /// The frontier was past the clock already, so no copy can be made.
     Missed,
+    /// The frontier is at the clock, and the rows are being copied. The metadata is of the moment
+    /// at which that began.
+    Copying { metadata: Vec<u8> },
     /// The copy is made and waits to be taken.
     Made(Box<ShardImage>),
     /// The copy was made and taken.
@@ -156,10 +159,20 @@ impl CheckpointRequest {
         self.asked.as_ref().filter(awaited).map(|asked| asked.clock)
     }
 
-    /// Stores the copy; `copy` makes it from the checkpoint's number and clock.
-    pub fn copied(&mut self, copy: impl FnOnce(u64, Clock) -> ShardImage) {
+    /// Begins the copy, with the metadata of this moment.
+    pub fn begin_copy(&mut self, metadata: Vec<u8>) {
         if let Some(asked) = &mut self.asked {
-            asked.copy = Copy::Made(Box::new(copy(asked.number, asked.clock)));
+            asked.copy = Copy::Copying { metadata };
+        }
+    }
+
+    /// Stores the copy, if one is being made; `copy` makes it from the checkpoint's number, its
+    /// clock and the metadata.
+    pub fn copied(&mut self, copy: impl FnOnce(u64, Clock, Vec<u8>) -> ShardImage) {
+        let Some(asked) = &mut self.asked else { return };
+        if let Copy::Copying { metadata } = &mut asked.copy {
+            let metadata = std::mem::take(metadata);
+            asked.copy = Copy::Made(Box::new(copy(asked.number, asked.clock, metadata)));
         }
     }
 
@@ -171,7 +184,7 @@ impl CheckpointRequest {
         let asked = self.asked.as_mut().filter(is_due)?;
         match std::mem::replace(&mut asked.copy, Copy::Taken) {
             Copy::Made(image) => Some(*image),
-            Copy::Awaited | Copy::Missed | Copy::Taken => None,
+            Copy::Awaited | Copy::Missed | Copy::Copying { .. } | Copy::Taken => None,
         }
     }
 
@@ -185,7 +198,7 @@ impl CheckpointRequest {
 mod tests {
     use super::*;
 
-    fn image(checkpoint: u64, clock: Clock) -> ShardImage {
+    fn image(checkpoint: u64, clock: Clock, metadata: Vec<u8>) -> ShardImage {
         ShardImage {
             checkpoint,
             clock,
@@ -196,7 +209,7 @@ mod tests {
             stride: 1,
             places: ImagePositions::List(Vec::new()),
             rows: Payload::EMPTY,
-            metadata: Vec::new(),
+            metadata,
         }
     }
 
@@ -207,6 +220,7 @@ mod tests {
         assert!(!request.stands_at(Clock(4)) && request.copies_at(Clock(4)).is_none());
         assert_eq!(request.copies_at(Clock(7)), Some(Clock(5)), "the frontier may pass several clocks at once");
         assert!(request.stands_at(Clock(5)));
+        request.begin_copy(vec![7]);
         request.copied(image);
         assert!(request.take(Clock(4)).is_none(), "the tail is behind");
         assert!(request.take(Clock(5)).is_some_and(|image| (image.checkpoint, image.clock) == (1, Clock(5))));
@@ -221,6 +235,7 @@ mod tests {
         assert_eq!(request.missed(), Some(1));
         request.ask(2, Clock(8), false);
         assert_eq!((request.missed(), request.stands_at(Clock(8))), (None, true));
+        request.begin_copy(vec![7]);
         request.copied(image);
         request.await_again();
         assert!(request.take(Clock(9)).is_none(), "another replica answers for the shard");

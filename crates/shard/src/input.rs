@@ -19,6 +19,8 @@ pub enum ServerInput {
     Heartbeat(Time),
     /// The shell has read a table of a checkpoint.
     Restore(Time, Box<Restored>),
+    /// A piece of long work is to be done.
+    Work(Time),
 }
 
 impl ServerInput {
@@ -29,7 +31,8 @@ impl ServerInput {
             Self::Settle => server.settle(out),
             Self::Tick(now) => server.tick(now, out),
             Self::Heartbeat(now) => server.heartbeat(now, out),
-            Self::Restore(now, restored) => server.restore(now, &restored, out),
+            Self::Restore(now, restored) => server.restore(now, *restored, out),
+            Self::Work(now) => server.work(now, out),
         }
     }
 }
@@ -40,4 +43,5 @@ wire::tuple_variants!(ServerInput {
     2 => Tick(now),
     3 => Heartbeat(now),
     4 => Restore(now, restored),
+    5 => Work(now),
 });

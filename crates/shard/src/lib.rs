@@ -6,6 +6,7 @@
 
 mod changes;
 mod checkpoint;
+mod discarded;
 mod follow;
 mod identity;
 mod input;
@@ -20,6 +21,7 @@ mod shard;
 mod view;
 
 pub use checkpoint::{ImagePositions, ShardImage};
+pub use discarded::Discarded;
 pub use input::ServerInput;
 pub use residual_rows::ResidualRows;
 pub use rows::key_lists::LIST_BYTES;

@@ -10,18 +10,22 @@ mod initial;
 pub(crate) mod key_lists;
 pub(crate) mod pending_rows;
 pub(crate) mod resolve;
+mod resolved;
 mod row_state;
 mod slab;
 mod slot_allocator;
 pub(crate) mod slot_set;
+pub(crate) mod snapshot;
 mod spread;
 
 use crate::rows::active::ActiveSet;
 use crate::rows::key_lists::KeyLists;
 use crate::rows::pending_rows::PendingRows;
-use crate::rows::slab::{Slab, as_slots};
+use crate::rows::resolved::as_slots;
+use crate::rows::slab::Slab;
 pub use index::Index;
-pub(crate) use slab::{Resolved, RowsError};
+pub(crate) use resolved::Resolved;
+pub(crate) use slab::{PieceOfWork, RowsError};
 use std::collections::BTreeMap;
 use types::{Clock, Position, PositionRange, Setting, TableSpec};
 use update::{ABSENT, Number, Slots, Updaters};
@@ -73,6 +77,30 @@ impl<T: Number> Rows<T> {
             self.lists.clear();
         }
         self.names_rows = names;
+    }
+
+    /// Does a piece of work that would take too long at once: see [`PieceOfWork`]. A piece concerns
+    /// at most `most` rows.
+    pub fn work(&mut self, most: usize) -> PieceOfWork {
+        self.slab.work(most)
+    }
+
+    /// Whether every row has its initial weights, so that rows may be read and changed.
+    pub fn is_filled(&self) -> bool {
+        self.slab.is_filled()
+    }
+
+    /// Gives every row its initial weights at once, if that is not done. It takes long only for a
+    /// peer that uses a table before it is told that the table is there.
+    pub fn fill(&mut self) {
+        while !self.slab.is_filled() {
+            self.slab.work(usize::MAX);
+        }
+    }
+
+    /// Leaves initial weights out: every row is about to be set.
+    pub fn skip_initial_weights(&mut self) {
+        self.slab.skip_initial_weights();
     }
 
     /// How many rows exist.

@@ -11,6 +11,7 @@ mod serving_lease;
 #[cfg(test)]
 #[allow(clippy::wildcard_enum_match_arm, reason = "a test looks for one message among others")]
 mod tests;
+mod work;
 
 use crate::checkpoint::ShardImage;
 use crate::rows::key_lists::LIST_BYTES;
@@ -24,6 +25,7 @@ use std::collections::BTreeMap;
 use types::{Clock, NodeId, Plan, ShardId, Span, TableId, TableSpec, Time};
 use update::Updaters;
 use wire::{Acked, Control, Frame, Head, Leader, Message, Outbox, Pool, PullRefused, Refusal, Refused};
+use work::LongWork;
 
 /// What a server has done so far.
 ///
@@ -71,6 +73,7 @@ pub struct Server {
     images: Vec<ShardImage>,
     /// By data set: leases that are over, which shards may forget when they reach a clock.
     forgetting: BTreeMap<u32, Forgetting>,
+    work: LongWork,
 }
 
 /// Leases before a place in the lease order, which shards may forget once they reach a clock.
@@ -103,6 +106,7 @@ impl Server {
             checkpoint: None,
             images: Vec::new(),
             forgetting: BTreeMap::new(),
+            work: LongWork::new(),
         }
     }
 
@@ -218,6 +222,8 @@ impl Server {
             if let Some(shard) = self.shards.get_mut(&name) {
                 shard.settle(self.now, out);
                 self.images.extend(shard.take_image());
+                self.work.discard(shard.take_discarded());
+                self.work.note(name, shard.has_work());
             }
         }
     }
@@ -226,10 +232,12 @@ impl Server {
     pub fn tick(&mut self, now: Time, out: &mut Outbox) {
         self.now = now;
         self.mind_lease(out);
-        for shard in self.shards.values_mut() {
+        for (name, shard) in &mut self.shards {
             shard.tick(now, out);
             shard.settle(now, out);
             self.images.extend(shard.take_image());
+            self.work.discard(shard.take_discarded());
+            self.work.note(*name, shard.has_work());
         }
         self.forget_leases(out);
     }
@@ -300,21 +308,17 @@ impl Server {
             return;
         };
         match control {
-            Control::AddTable { table, spec } => {
-                let problem = self.add_table(table, &spec, out).err();
-                let message = Message::Control(Control::TableAdded { table, problem });
-                out.send(Frame { head: Head::plain(self.node, head.from), message });
-            }
+            Control::AddTable { table, spec } => match self.add_table(table, &spec, out) {
+                Ok(()) => self.answer_when_made(table, out),
+                Err(problem) => self.refuse_table(table, problem, out),
+            },
             Control::Adopt { plan, enacted, .. } => self.adopt(head, plan, enacted, out),
             Control::Finish | Control::Released => self.finished = true,
             // Only the shell reports it.
             Control::LeaveDeferred { .. } => {}
             Control::Checkpoint { number, clock, last, .. } => self.checkpoint(number, clock, last, out),
             // If the table is not here yet, the shell is reading it and will call `restore`.
-            Control::Restore { table, .. } if self.has_table(table) => {
-                let message = Message::Control(Control::TableAdded { table, problem: None });
-                out.send(Frame { head: Head::plain(self.node, head.from), message });
-            }
+            Control::Restore { table, .. } if self.has_table(table) => self.answer_when_made(table, out),
             Control::Restore { .. } => {}
             Control::ForgetLeases { set, ranges, shuffle, through, clock } => {
                 let forgetting =

@@ -11,9 +11,10 @@
 //! | [`Followers`] | the change log and its followers: replicas, eager caches, readers |
 //! | [`Reads`], [`Serving`] | parked reads, and whether this replica may answer |
 //! | [`CheckpointRequest`] | the checkpoint that was asked for |
+//! | [`Restoring`] | the image that is being restored |
 //!
 //! Each way through the parts is one file: `push`, `read`, `advance` (the frontier moves),
-//! `remove`, `replicate`, `feed`, `checkpoint`.
+//! `remove`, `replicate`, `feed`, `checkpoint`, `restore`.
 
 mod advance;
 mod checkpoint;
@@ -22,8 +23,10 @@ mod push;
 mod read;
 mod remove;
 mod replicate;
+mod restore;
 
 use crate::checkpoint::{CheckpointRequest, ShardImage};
+use crate::discarded::Discarded;
 use crate::follow::Followers;
 use crate::follow::deltas::DeltaLog;
 use crate::follow::replica::peers::ChainRole;
@@ -35,8 +38,10 @@ use crate::leases::LeasedParts;
 use crate::reads::{Reads, Serving};
 use crate::residual_rows::ResidualRows;
 use crate::rows::{Rows, RowsError};
+use crate::shard::restore::Restoring;
 use crate::view::ShardView;
 use codec::{Meter, Stopwatch, TableCodecs};
+use std::sync::Arc;
 use types::{Clock, Measured, Placed, Plan, PlanNumber, Span, TableId, TableSpec, Time, WorkerId};
 use update::{Number, Updaters};
 use wire::{
@@ -127,10 +132,19 @@ pub(crate) trait AnyShard: Send {
     fn take_image(&mut self) -> Option<ShardImage>;
     /// The number of the checkpoint whose clock has passed without a copy, and the frontier.
     fn missed(&self) -> Option<(u64, Clock)>;
-    /// Restores the shard to a checkpoint's clock; the plan's workers begin with that clock. Pushes
-    /// the residuals of workers to its rows, as one contribution to that clock. Returns why it
-    /// cannot.
-    fn restore(&mut self, clock: Clock, image: &ShardImage, residuals: &[ResidualRows]) -> Result<(), String>;
+    /// Begins to restore the shard to a checkpoint's clock; the plan's workers begin with that
+    /// clock. At the end, the residuals of workers are pushed to its rows, as one contribution to
+    /// that clock. Returns why it cannot.
+    fn restore(&mut self, clock: Clock, image: ShardImage, residuals: Arc<Vec<ResidualRows>>) -> Result<(), String>;
+    /// Whether every row is there: initial weights are made and a checkpoint is restored.
+    fn is_made(&self) -> bool;
+    /// Whether there is work that is done in pieces: initial weights, the copy for a checkpoint, a
+    /// checkpoint to restore.
+    fn has_work(&self) -> bool;
+    /// Does a piece of that work. Returns why a checkpoint cannot be restored.
+    fn work(&mut self) -> Result<(), String>;
+    /// Takes memory that is to be freed.
+    fn take_discarded(&mut self) -> Vec<Discarded>;
     /// The frontier.
     fn frontier(&self) -> Clock;
     /// A reader sends a part of a read.
@@ -164,6 +178,8 @@ pub(crate) struct ShardContext<'a> {
     pub list_bytes: usize,
     /// Measures time for the meters of codecs.
     pub stopwatch: Stopwatch,
+    /// Bytes of row state that one piece of long work concerns.
+    pub piece_bytes: usize,
 }
 
 /// Makes the shard that `placed` describes, of the table's number type.
@@ -193,6 +209,10 @@ pub(crate) struct Shard<T: Number> {
     reads: Reads,
     serving: Serving,
     checkpoint: CheckpointRequest,
+    restoring: Option<Box<Restoring>>,
+    /// Memory that is to be freed elsewhere.
+    discarded: Vec<Discarded>,
+    piece_bytes: usize,
     pool: Pool,
     counts: ShardCounts,
     /// The time of the last input.
@@ -201,7 +221,7 @@ pub(crate) struct Shard<T: Number> {
 
 impl<T: Number> Shard<T> {
     fn new(placed: Placed, table: TableId, spec: &TableSpec, context: &ShardContext<'_>) -> Result<Self, RowsError> {
-        let ShardContext { plan, registry, pool, list_bytes, stopwatch } = *context;
+        let ShardContext { plan, registry, pool, list_bytes, stopwatch, piece_bytes } = *context;
         let codecs = TableCodecs::of(spec).map_err(|error| RowsError::Codecs(error.to_string()))?;
         let seed = (u64::from(table.0) << 32) | u64::from(placed.shard.0);
         let deltas = DeltaLog::new(spec, &codecs, plan.workers.len(), seed, stopwatch);
@@ -216,6 +236,9 @@ impl<T: Number> Shard<T> {
             reads: Reads::new(spec, &codecs, seed, stopwatch),
             serving: Serving::new(),
             checkpoint: CheckpointRequest::default(),
+            restoring: None,
+            discarded: Vec::new(),
+            piece_bytes,
             pool: pool.clone(),
             counts: ShardCounts::default(),
             now: Time(0),
@@ -245,6 +268,11 @@ impl<T: Number> Shard<T> {
         out.send(Frame { head: self.head(to), message });
     }
 
+    /// How many rows one piece of long work concerns.
+    fn rows_of_a_piece(&self) -> usize {
+        (self.piece_bytes / self.rows.row_state_bytes()).max(1)
+    }
+
     /// Puts the rows in order, if it is time. Only here, the other parts that know rows by their
     /// slots are told that rows have moved.
     fn put_rows_in_order(&mut self) {
@@ -257,6 +285,7 @@ impl<T: Number> Shard<T> {
 impl<T: Number> AnyShard for Shard<T> {
     fn push(&mut self, now: Time, head: &Head, push: Push, out: &mut Outbox) {
         self.now = now;
+        self.rows.fill();
         self.take_push(head, push, out);
     }
 
@@ -269,6 +298,7 @@ impl<T: Number> AnyShard for Shard<T> {
     }
 
     fn pull(&mut self, now: Time, head: &Head, pull: Pull, out: &mut Outbox) {
+        self.rows.fill();
         self.start_read(now, head, pull, out);
     }
 
@@ -280,6 +310,7 @@ impl<T: Number> AnyShard for Shard<T> {
 
     fn replica(&mut self, now: Time, head: &Head, replica: ReplicaChunk, out: &mut Outbox) {
         self.now = now;
+        self.rows.fill();
         self.take_chunk(head.from, replica, out);
     }
 
@@ -291,6 +322,10 @@ impl<T: Number> AnyShard for Shard<T> {
     fn take_part(&mut self, plan: PlanNumber, role: ChainRole, whole: bool, now: Time, out: &mut Outbox) {
         self.now = now;
         self.identity.plan = plan;
+        if !whole {
+            // The predecessor sends every row.
+            self.rows.skip_initial_weights();
+        }
         self.take_role(role, whole, out);
         self.look_at_clock();
     }
@@ -341,8 +376,30 @@ impl<T: Number> AnyShard for Shard<T> {
         missed.map(|number| (number, self.clocks.frontier()))
     }
 
-    fn restore(&mut self, clock: Clock, image: &ShardImage, residuals: &[ResidualRows]) -> Result<(), String> {
-        self.start_from(clock, image, residuals)
+    fn restore(&mut self, clock: Clock, image: ShardImage, residuals: Arc<Vec<ResidualRows>>) -> Result<(), String> {
+        self.begin_restoring(clock, image, residuals)
+    }
+
+    fn is_made(&self) -> bool {
+        self.rows.is_filled() && self.restoring.is_none()
+    }
+
+    fn has_work(&self) -> bool {
+        !AnyShard::is_made(self) || self.rows.is_being_copied()
+    }
+
+    fn work(&mut self) -> Result<(), String> {
+        let piece = self.rows_of_a_piece();
+        if self.restoring.is_some() {
+            return self.restore_some(piece);
+        }
+        self.rows.work(piece);
+        self.take_copy();
+        Ok(())
+    }
+
+    fn take_discarded(&mut self) -> Vec<Discarded> {
+        std::mem::take(&mut self.discarded)
     }
 
     fn frontier(&self) -> Clock {

@@ -19,7 +19,7 @@ mod schedule;
 use crate::check::{Checker, Violation};
 use crate::faults::{FaultCounts, Faults};
 use crate::history::History;
-use crate::inputs::{MachineOutput, packed};
+use crate::inputs::{MachineOutput, new_server, packed};
 use crate::network::Network;
 use crate::program::{Action, TableIndex};
 use crate::random::Xoshiro256;
@@ -39,8 +39,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::fmt;
 use types::{Clock, NodeId, Source, Span, TableSpec, Time, serving_lease};
-use update::Updaters;
-use wire::{Control, Frame, Head, Message, NodeRole, Outbox, Pool};
+use wire::{Control, Frame, Head, Message, NodeRole, Outbox};
 use worker::{Worker, WorkerInput, WorkerReply, WorkerSettings};
 
 /// How often servers and the coordinator get a tick.
@@ -88,6 +87,8 @@ pub struct Cluster {
     leadership: Leadership,
     servers: Vec<Option<Server>>,
     server_settles: Vec<bool>,
+    /// Whether a piece of long work is scheduled, by server.
+    server_works: Vec<bool>,
     actors: Vec<Actor>,
     history: History,
     sabotage: Option<Sabotage>,
@@ -164,8 +165,7 @@ impl Cluster {
         let loses = faults.loss > 0.0 || faults.reordering > 0.0;
         let settings = WorkerSettings { resend_after: loses.then_some(RESEND_AFTER), ..WorkerSettings::default() };
         let lease = (membership != Membership::Static).then_some(serving_lease(failure_timeout));
-        let server =
-            |index| Server::new(NodeId::Server(index), plan.clone(), Updaters::builtin(), Pool::new()).leased(lease);
+        let server = |index| new_server(NodeId::Server(index), plan.clone()).leased(lease);
         Self {
             network: Network::new(seed, faults),
             size,
@@ -177,6 +177,7 @@ impl Cluster {
             leadership: Leadership::new(size, membership, failure_timeout),
             servers: (0..size.servers).map(|index| Some(server(index))).collect(),
             server_settles: vec![false; size.servers as usize],
+            server_works: vec![false; size.servers as usize],
             actors: plan
                 .live_workers()
                 .map(|(worker, source)| {
@@ -361,6 +362,10 @@ impl Cluster {
                 self.server_settles[server] = false;
                 self.drive_server(server, ServerInput::Settle);
             }
+            Happening::Work(server) => {
+                self.server_works[server] = false;
+                self.drive_server(server, ServerInput::Work(self.now));
+            }
             Happening::Wake(worker) => self.advance(worker),
             Happening::Tick(node) => self.tick(node),
             Happening::Heartbeat(node) => self.heartbeat(node),
@@ -396,8 +401,13 @@ impl Cluster {
         input.apply(machine, &mut out);
         let frames: Vec<Frame> = out.drain().collect();
         self.server_inputs[server].extend(recorded.map(|input| (input, packed(&frames))));
+        let has_work = machine.has_work();
         self.dispatch(frames);
         self.write_images(server);
+        if has_work && !std::mem::replace(&mut self.server_works[server], true) {
+            let after = Span(self.random.below(SETTLE_WITHIN));
+            self.later(after, Happening::Work(server));
+        }
     }
 
     fn drive_worker(&mut self, worker: usize, input: WorkerInput) -> Option<u64> {

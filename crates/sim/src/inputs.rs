@@ -7,6 +7,15 @@ use update::Updaters;
 use wire::{Frame, Outbox, Pool};
 use worker::{Worker, WorkerInput, WorkerSettings};
 
+/// Row state that one piece of a server's long work concerns: a row or two, so that small tables
+/// take many pieces.
+const PIECE_BYTES: usize = 16;
+
+/// A server as every run of the simulator has it.
+pub(crate) fn new_server(node: NodeId, plan: Plan) -> Server {
+    Server::new(node, plan, Updaters::builtin(), Pool::new()).piece_bytes(PIECE_BYTES)
+}
+
 /// The frames that a machine sent for one input.
 pub type MachineOutput = Vec<Packed>;
 
@@ -21,7 +30,7 @@ fn drained(out: &mut Outbox) -> MachineOutput {
 /// Feeds recorded inputs to a new server. Returns what it sends for each.
 #[must_use]
 pub fn replay_server(node: NodeId, plan: &Plan, inputs: impl IntoIterator<Item = ServerInput>) -> Vec<MachineOutput> {
-    let mut server = Server::new(node, plan.clone(), Updaters::builtin(), Pool::new());
+    let mut server = new_server(node, plan.clone());
     let mut out = Outbox::new();
     let say = |input: ServerInput| {
         input.apply(&mut server, &mut out);

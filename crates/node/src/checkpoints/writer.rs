@@ -2,7 +2,7 @@
 //! and reads the shards that it restores. For a worker the thread writes its codecs' residuals.
 
 use super::{image_of, shard_of};
-use shard::{ResidualRows, Restored, ShardImage};
+use shard::{Discarded, ResidualRows, Restored, ShardImage};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,6 +24,8 @@ enum WriterTask {
     Write(Box<ShardImage>),
     WriteResiduals(Box<SavedResiduals>),
     Read(Box<TableToRestore>),
+    /// Frees memory, which may take long.
+    Free(Vec<Discarded>),
 }
 
 /// A table to read from a checkpoint.
@@ -127,6 +129,13 @@ impl CheckpointWriter {
         }
     }
 
+    /// Frees memory.
+    pub fn free(&mut self, memory: Vec<Discarded>) {
+        if !memory.is_empty() {
+            self.give(WriterTask::Free(memory));
+        }
+    }
+
     /// Writes copies of shards.
     pub fn write(&mut self, images: Vec<ShardImage>) {
         images.into_iter().for_each(|image| self.give(WriterTask::Write(Box::new(image))));
@@ -186,6 +195,10 @@ fn do_tasks(to_do: &Receiver<WriterTask>, newest: &AtomicU64, finish: &Sender<Wr
                 // The copy is for a checkpoint that was given up.
                 _ => WriterEvent::Nothing,
             },
+            WriterTask::Free(memory) => {
+                drop(memory);
+                WriterEvent::Nothing
+            }
             WriterTask::WriteResiduals(residuals) => match &writing {
                 Some((number, joined)) if *number == residuals.checkpoint && is_newest(*number) => {
                     WriterEvent::Answer { number: *number, answer: write_residuals(*number, joined, &residuals) }

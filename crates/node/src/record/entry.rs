@@ -71,7 +71,11 @@ impl MachineInput {
         match self {
             Self::Server(input) => match input {
                 ServerInput::Frame(_, frame) => payload_bytes(frame),
-                ServerInput::Settle | ServerInput::Tick(_) | ServerInput::Heartbeat(_) | ServerInput::Restore(..) => 0,
+                ServerInput::Settle
+                | ServerInput::Tick(_)
+                | ServerInput::Heartbeat(_)
+                | ServerInput::Restore(..)
+                | ServerInput::Work(_) => 0,
             },
             Self::Coordinator(input) => match input {
                 CoordinatorInput::Frame(_, frame) => payload_bytes(frame),

@@ -65,6 +65,7 @@ impl Machine {
                 input.apply(server, out);
                 // A replay writes no checkpoints.
                 server.take_images();
+                server.take_discarded();
             }
             (Self::Coordinator(coordinator), MachineInput::Coordinator(input)) => input.apply(coordinator, out),
             (Self::Worker(worker), MachineInput::Worker(input)) => feed_worker(worker, input, out),

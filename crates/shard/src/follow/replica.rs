@@ -419,6 +419,10 @@ impl Replication {
     /// Sends the next chunks to the replicas that are being backfilled.
     fn continue_backfills<T: Number>(&mut self, log: &mut ChangeLog, view: &ShardView<'_, T>, outgoing: &mut Outgoing) {
         let Some(peers) = &mut self.peers else { return };
+        if !view.rows.is_filled() {
+            // A new table gets its initial weights first.
+            return;
+        }
         let was_solitary = peers.is_solitary();
         for receiver in &mut peers.receivers {
             if let Some(backfill) = &mut receiver.backfill {

@@ -1,6 +1,7 @@
 //! Reads and writes row state: a row's weights followed by its updater's state. Replicas,
 //! checkpoints and programs that save and load rows exchange it.
 
+use crate::rows::snapshot::{CopiedRows, Snapshot};
 use crate::rows::{Resolved, Rows};
 use types::Position;
 use update::{ABSENT, Number};
@@ -17,15 +18,25 @@ impl<T: Number> Rows<T> {
         self.row_state_width() * size_of::<T>()
     }
 
-    /// The state of every row that exists, by slot.
-    pub fn all_row_state(&self) -> Vec<T> {
-        self.slab.all_row_state()
+    /// Begins a copy of the state of all rows, as they are now. [`Rows::work`] makes it in pieces,
+    /// while rows change.
+    pub fn begin_copy(&mut self) {
+        self.slab.begin_copy();
     }
 
-    /// The position of every row that exists, by slot: as many as
-    /// [`all_row_state`](Self::all_row_state) has rows.
-    pub fn all_positions(&self) -> Vec<u64> {
-        self.slab.all_positions()
+    /// Whether a copy is being made, or is whole and was not taken.
+    pub fn is_being_copied(&self) -> bool {
+        self.slab.is_being_copied()
+    }
+
+    /// The copy, once it is whole.
+    pub fn take_copy(&mut self) -> Option<CopiedRows<T>> {
+        self.slab.take_copy()
+    }
+
+    /// Gives up the copy. Returns its memory, which may take long to free.
+    pub fn drop_copy(&mut self) -> Option<Snapshot<T>> {
+        self.slab.drop_copy()
     }
 
     /// The state of the rows at `slots`, zeros where there is no row, in memory from `pool`.

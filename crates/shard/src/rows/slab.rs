@@ -4,7 +4,9 @@
 
 use super::index::Index;
 use super::initial::initial;
+use super::resolved::Resolved;
 use super::slot_allocator::SlotAllocator;
+use super::snapshot::{CopiedRows, Snapshot};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use types::{Clock, Initial, Key, Placement, Position, PositionRange, Setting, TableShape, TableSpec, UpdaterSpec};
@@ -31,58 +33,6 @@ pub(crate) enum RowsError {
     /// The codecs do not fit each other or the table.
     #[error("{0}")]
     Codecs(String),
-}
-
-/// The slots of some keys, in key order.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Resolved {
-    /// Consecutive slots.
-    Run {
-        /// The first slot.
-        first: usize,
-        /// How many slots.
-        count: usize,
-    },
-    /// One slot for each key; `ABSENT` where there is no row.
-    List(Vec<u32>),
-}
-
-impl Resolved {
-    /// The slots in the form that an updater takes.
-    pub fn slots(&self) -> Slots<'_> {
-        match self {
-            Self::Run { first, count } => Slots::Run { first: *first, count: *count },
-            Self::List(list) => Slots::List(list),
-        }
-    }
-
-    /// The same rows after they have moved: `moves` gives the new slot of each old one.
-    pub fn moved(&self, moves: &[u32]) -> Self {
-        let moved = |slot: &u32| moves.get(*slot as usize).copied().unwrap_or(ABSENT);
-        match self {
-            Self::Run { .. } => self.clone(),
-            Self::List(list) => Self::List(list.iter().map(moved).collect()),
-        }
-    }
-
-    /// The slots that exist, one by one.
-    pub fn each(&self) -> impl Iterator<Item = u32> + '_ {
-        let (run, list) = match self {
-            Self::Run { first, count } => (*first as u32..(*first + *count) as u32, &[][..]),
-            Self::List(list) => (0..0, &list[..]),
-        };
-        run.chain(list.iter().copied().filter(|slot| *slot != ABSENT))
-    }
-}
-
-/// Slots in the form that an updater takes: a run if they are consecutive.
-pub fn as_slots(slots: &[u32]) -> Slots<'_> {
-    match slots.first() {
-        Some(&first) if slots.iter().zip(first..).all(|(slot, expected)| *slot == expected) => {
-            Slots::Run { first: first as usize, count: slots.len() }
-        }
-        _ => Slots::List(slots),
-    }
 }
 
 /// The rows of one shard, one after the other in memory.
@@ -112,6 +62,19 @@ pub(crate) struct Slab<T: Number> {
     set: Option<(usize, Arc<Vec<T>>)>,
     /// Memory of earlier values of `set`, to be used again.
     spare: Vec<T>,
+    /// The first slot of a dense table whose row has not its initial weights yet.
+    unfilled: Option<usize>,
+    /// A copy of the rows that is being made.
+    copy: Option<Snapshot<T>>,
+}
+
+/// What one call of [`Slab::work`] did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PieceOfWork {
+    /// There was nothing to do.
+    Nothing,
+    /// A piece; there may be more.
+    Piece,
 }
 
 impl<T: Number> Slab<T> {
@@ -136,6 +99,8 @@ impl<T: Number> Slab<T> {
             assigns: matches!(spec.updater, UpdaterSpec::Assign) && matches!(spec.shape, TableShape::Dense { .. }),
             set: None,
             spare: Vec::new(),
+            unfilled: None,
+            copy: None,
         };
         match spec.shape {
             TableShape::Dense { .. } => {
@@ -149,11 +114,72 @@ impl<T: Number> Slab<T> {
                 // is used.
                 rows.slab = vec![T::ZERO; numbers];
                 rows.slots = SlotAllocator::full(count, range.last.0);
-                rows.fill((range.first.0..=range.last.0).zip(0..));
+                rows.unfilled = (rows.rule != Initial::Zero).then_some(0);
             }
             TableShape::Sparse { max_rows, .. } => rows.max_rows = max_rows,
         }
         Ok(rows)
+    }
+
+    /// Does a piece of work that would take too long at once: gives `most` rows of a new dense
+    /// table their initial weights, or copies `most` rows.
+    pub fn work(&mut self, most: usize) -> PieceOfWork {
+        if let Some(first) = self.unfilled {
+            self.fill_some(first, most);
+            return PieceOfWork::Piece;
+        }
+        match &mut self.copy {
+            Some(copy) if !copy.is_whole() => {
+                copy.copy_some(&self.slab, &self.index, self.range, most);
+                PieceOfWork::Piece
+            }
+            Some(_) | None => PieceOfWork::Nothing,
+        }
+    }
+
+    /// Whether every row has its initial weights, so that rows may be read and changed.
+    pub fn is_filled(&self) -> bool {
+        self.unfilled.is_none()
+    }
+
+    /// Leaves initial weights out: every row is about to be set.
+    pub fn skip_initial_weights(&mut self) {
+        self.unfilled = None;
+    }
+
+    fn fill_some(&mut self, first: usize, most: usize) {
+        let end = self.slot_count().min(first.saturating_add(most));
+        let first_position = self.range.first.0;
+        self.fill((first..end).map(|slot| (first_position + slot as u64, slot as u32)));
+        self.unfilled = (end < self.slot_count()).then_some(end);
+    }
+
+    /// Begins a copy of all rows as they are now. [`work`](Self::work) makes it.
+    pub fn begin_copy(&mut self) {
+        let (slots, live) = (self.slot_count(), self.slots.live());
+        self.copy = Some(Snapshot::new(slots, self.stride, live, self.index.is_dense(), self.range));
+    }
+
+    /// Whether a copy is being made, or is whole and was not taken.
+    pub fn is_being_copied(&self) -> bool {
+        self.copy.is_some()
+    }
+
+    /// The copy, once it is whole.
+    pub fn take_copy(&mut self) -> Option<CopiedRows<T>> {
+        self.copy.take_if(|copy| copy.is_whole())?.finish()
+    }
+
+    /// Gives up the copy. Returns its memory, which may take long to free.
+    pub fn drop_copy(&mut self) -> Option<Snapshot<T>> {
+        self.copy.take()
+    }
+
+    /// Rows are about to change: a copy that is being made takes them first.
+    fn will_change(&mut self, slots: Slots<'_>) {
+        if let Some(copy) = &mut self.copy {
+            copy.keep(&self.slab, slots);
+        }
     }
 
     /// How many rows exist.
@@ -267,6 +293,7 @@ impl<T: Number> Slab<T> {
 
     /// Zeroes the weights and the updater's state of rows.
     fn clear(&mut self, slots: &[u32]) {
+        self.will_change(Slots::List(slots));
         for slot in slots {
             self.slab[*slot as usize * self.stride..][..self.stride].fill(T::ZERO);
         }
@@ -297,6 +324,11 @@ impl<T: Number> Slab<T> {
     /// Removes the rows at rising positions. Skips positions without a row. Returns the freed
     /// slots, in the order of their positions. A freed slot is cleared when it is reused.
     pub fn remove(&mut self, positions: &[u64]) -> Vec<u32> {
+        if let Some(copy) = &mut self.copy {
+            let mut slots = Vec::new();
+            self.index.find(positions, &mut slots);
+            copy.keep_removed(&self.slab, positions, &slots);
+        }
         let freed = self.index.remove(positions);
         self.slots.free(&freed);
         freed
@@ -318,7 +350,9 @@ impl<T: Number> Slab<T> {
     pub fn put_in_order(&mut self) -> Option<Vec<u32>> {
         let short = self.stride * size_of::<T>() < ORDERED_BELOW_BYTES;
         let is_walked = short && self.index.is_walked();
-        if !(is_walked && self.slots.are_out_of_order() || self.slots.are_mostly_free()) {
+        let is_time = is_walked && self.slots.are_out_of_order() || self.slots.are_mostly_free();
+        // A copy that is being made knows rows by their slots.
+        if !is_time || self.copy.is_some() {
             return None;
         }
         let (moves, last) = self.index.renumber(self.slot_count())?;
@@ -363,25 +397,6 @@ impl<T: Number> Slab<T> {
         &self.slab[slot as usize * self.stride..][..self.stride]
     }
 
-    /// The row state of every row that exists, by slot.
-    pub fn all_row_state(&self) -> Vec<T> {
-        let Some(live) = self.slots.live() else { return self.slab.clone() };
-        let mut rows = Vec::with_capacity(self.len() * self.stride);
-        let each = self.slab.chunks_exact(self.stride).zip(live);
-        each.filter(|(_, is_live)| *is_live).for_each(|(row, _)| rows.extend_from_slice(row));
-        rows
-    }
-
-    /// The positions of the rows that exist, by slot.
-    pub fn all_positions(&self) -> Vec<u64> {
-        let mut positions = self.positions();
-        if let Some(live) = self.slots.live() {
-            let mut live = live.into_iter();
-            positions.retain(|_| live.next().unwrap_or(false));
-        }
-        positions
-    }
-
     /// Whether the table is dense: every row of the range exists, in order.
     pub fn is_dense(&self) -> bool {
         self.index.is_dense()
@@ -395,6 +410,7 @@ impl<T: Number> Slab<T> {
             return None;
         }
         self.forget_set();
+        self.will_change(resolved.slots());
         for (slot, row) in resolved.each().zip(rows) {
             self.slab[slot as usize * self.stride..][..self.stride].copy_from_slice(row);
         }
@@ -457,6 +473,7 @@ impl<T: Number> Slab<T> {
     /// Applies gradients made in `clock`. The slots must all exist.
     pub fn apply(&mut self, clock: Clock, slots: Slots<'_>, gradients: &[T]) {
         self.forget_set();
+        self.will_change(slots);
         let step = self.step(clock);
         self.updater.update_rows(&step, self.width, &mut self.slab, slots, gradients);
     }

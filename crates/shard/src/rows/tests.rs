@@ -156,8 +156,11 @@ impl Checked {
         self.check_rows(&found, &slots);
         let by_slot = self.rows.positions();
         assert!(slots.iter().zip(&found).all(|(slot, position)| by_slot[*slot as usize] == *position));
-        let positions = self.rows.all_positions();
-        let values = self.rows.all_row_state();
+        self.rows.begin_copy();
+        while self.rows.work(usize::MAX) == PieceOfWork::Piece {}
+        let copied = self.rows.take_copy().expect("it is whole");
+        let positions = copied.positions.expect("a sparse table");
+        let values = copied.rows;
         assert_eq!(positions.len(), self.model.len());
         for (position, row) in positions.iter().zip(values.chunks_exact(self.rows.row_state_width())) {
             assert_eq!(self.model.get(position).map(Vec::as_slice), Some(row), "a copy holds the rows that exist");

@@ -5,6 +5,7 @@ use super::Server;
 use crate::checkpoint::ShardImage;
 use crate::follow::replica::peers::ChainRole;
 use crate::residual_rows::ResidualRows;
+use std::sync::Arc;
 use types::{Clock, NodeId, ShardId, TableId, TableSpec, Time};
 use wire::{Control, Field, Frame, Head, Message, Outbox, Reader, WireError};
 
@@ -71,32 +72,32 @@ impl Server {
         self.tables.contains_key(&table)
     }
 
-    /// Restores a table from a checkpoint, before any worker knows of it. Tells the coordinator
-    /// that the table is added, or why it cannot be.
-    pub fn restore(&mut self, now: Time, restored: &Restored, out: &mut Outbox) {
+    /// Begins to restore a table from a checkpoint, before any worker knows of it. Tells the
+    /// coordinator when the table is added, or why it cannot be.
+    pub fn restore(&mut self, now: Time, restored: Restored, out: &mut Outbox) {
         self.now = now;
         let table = restored.table;
-        let problem = if self.has_table(table) { None } else { self.restore_table(restored, out).err() };
-        if problem.is_some() {
-            self.tables.remove(&table);
-            self.shards.retain(|(of, _), _| *of != table);
+        if self.has_table(table) {
+            return self.answer_when_made(table, out);
         }
-        let message = Message::Control(Control::TableAdded { table, problem });
-        out.send(Frame { head: Head::plain(self.node, NodeId::Coordinator), message });
+        match self.restore_table(restored, out) {
+            Ok(()) => self.answer_when_made(table, out),
+            Err(problem) => self.refuse_table(table, problem, out),
+        }
     }
 
-    /// Makes the table and fills its shards from the images.
-    fn restore_table(&mut self, restored: &Restored, out: &mut Outbox) -> Result<(), String> {
-        let Restored { table, spec, clock, images, residuals } = restored;
-        self.add_table(*table, spec, out)?;
-        for ((_, id), shard) in self.shards.iter_mut().filter(|((of, _), _)| of == table) {
-            let name = &spec.name;
-            let image = images.iter().find(|image| image.shard == *id);
-            let image = image.ok_or_else(|| format!("the checkpoint lacks shard {} of table '{name}'", id.0))?;
-            let restored = shard.restore(*clock, image, residuals);
-            restored.map_err(|problem| {
-                format!("cannot restore shard {} of table '{name}' from the checkpoint: {problem}", id.0)
-            })?;
+    /// Makes the table and begins to fill its shards from the images.
+    fn restore_table(&mut self, restored: Restored, out: &mut Outbox) -> Result<(), String> {
+        let Restored { table, spec, clock, mut images, residuals } = restored;
+        self.add_table(table, &spec, out)?;
+        let residuals = Arc::new(residuals);
+        for (name, shard) in self.shards.iter_mut().filter(|((of, _), _)| *of == table) {
+            let id = name.1;
+            let image = images.iter().position(|image| image.shard == id).map(|at| images.swap_remove(at));
+            let image = image.ok_or_else(|| format!("the checkpoint lacks shard {} of table '{}'", id.0, spec.name))?;
+            let begun = shard.restore(clock, image, residuals.clone());
+            begun.map_err(|problem| cannot_restore(id, &spec.name, &problem))?;
+            self.work.note(*name, shard.has_work());
         }
         Ok(())
     }
@@ -123,6 +124,11 @@ impl Server {
         let heads = self.shards.values().filter(|shard| shard.is_head());
         heads.map(|shard| shard.frontier()).max().unwrap_or_default()
     }
+}
+
+/// Why a shard of a table cannot be restored.
+pub(super) fn cannot_restore(shard: ShardId, table: &str, problem: &str) -> String {
+    format!("cannot restore shard {} of table '{table}' from the checkpoint: {problem}", shard.0)
 }
 
 #[cfg(test)]
@@ -203,6 +209,13 @@ mod tests {
                 location: String::new(),
                 name: String::new(),
             })
+        }
+
+        fn restore(&mut self, restored: Restored) {
+            self.server.restore(Time(0), restored, &mut self.out);
+            while self.server.has_work() {
+                self.server.work(Time(0), &mut self.out);
+            }
         }
 
         fn rows(&mut self) -> Vec<Vec<i64>> {
@@ -349,7 +362,7 @@ mod tests {
         let restored = Restored::get(&mut Reader(&bytes)).expect("what was written");
 
         let mut next = Run::new(&[7]);
-        next.server.restore(Time(0), &restored, &mut next.out);
+        next.restore(restored.clone());
         let added = Message::Control(Control::TableAdded { table: TABLE, problem: None });
         assert_eq!(next.out.drain().map(|frame| frame.message).collect::<Vec<_>>(), [added]);
         next.asked(1, 2);
@@ -359,9 +372,9 @@ mod tests {
 
         let mut other = Run::new(&[7]);
         let wide = Restored { spec: TableSpec { width: 2, ..restored.spec.clone() }, ..restored.clone() };
-        other.server.restore(Time(0), &wide, &mut other.out);
+        other.restore(wide);
         let lacking = Restored { images: Vec::new(), ..restored };
-        other.server.restore(Time(0), &lacking, &mut other.out);
+        other.restore(lacking);
         let problems: Vec<String> = other.out.drain().map(|frame| format!("{:?}", frame.message)).collect();
         assert!(problems[0].contains("its rows have 1 numbers of type i64, and the table's 2"), "{problems:?}");
         assert!(problems[1].contains("the checkpoint lacks shard 0 of table 't'"), "{problems:?}");

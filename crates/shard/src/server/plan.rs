@@ -5,7 +5,7 @@
 use super::Server;
 use crate::follow::replica::peers::ChainRole;
 use crate::shard::{ShardContext, make};
-use types::{Clock, NodeId, Placed, Plan, TableId, TableSpec};
+use types::{Clock, NodeId, Placed, Plan, ShardId, TableId, TableSpec};
 use wire::{Control, Frame, Head, Message, Outbox};
 
 impl Server {
@@ -38,9 +38,12 @@ impl Server {
                 // Placing cannot fail: the table was made with this spec before.
                 self.place(table, &spec, out).ok();
             }
-            self.shards.retain(|(_, shard), _| {
-                self.plan.chains.get(shard.0 as usize).is_some_and(|chain| ChainRole::of(chain, self.node).is_some())
-            });
+            let chains = self.plan.chains.clone();
+            let node = self.node;
+            let has_role =
+                |shard: ShardId| chains.get(shard.0 as usize).is_some_and(|chain| ChainRole::of(chain, node).is_some());
+            self.drop_shards(|(_, shard)| !has_role(shard));
+            self.answer_added(out);
             self.roles.retain(|name| self.shards.contains_key(name));
             self.touched.extend(self.shards.keys().copied());
             for shard in self.shards.values_mut().filter(|shard| shard.is_head()) {
@@ -76,6 +79,7 @@ impl Server {
                     pool: &self.pool,
                     list_bytes: self.list_bytes,
                     stopwatch: self.stopwatch,
+                    piece_bytes: self.work.piece_bytes(),
                 };
                 let shard = make(Placed { owner: self.node, ..placed }, table, spec, &context);
                 let mut shard = shard.map_err(|error| error.to_string())?;
@@ -90,6 +94,7 @@ impl Server {
                     shard.answer(false, out);
                 }
                 shard.take_part(self.plan.number, role, chain.replicas.contains(&index), self.now, out);
+                self.work.note(name, shard.has_work());
             }
         }
         Ok(())

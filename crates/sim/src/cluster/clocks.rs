@@ -122,6 +122,7 @@ impl Cluster {
             ServerInput::Tick(_) => ServerInput::Tick(at),
             ServerInput::Heartbeat(_) => ServerInput::Heartbeat(at),
             ServerInput::Restore(_, restored) => ServerInput::Restore(at, restored),
+            ServerInput::Work(_) => ServerInput::Work(at),
             ServerInput::Settle => ServerInput::Settle,
         }
     }

@@ -4,12 +4,12 @@ use super::actor::{Actor, Presence};
 use super::moments::SOON;
 use super::{Cluster, Happening, SAY_AGAIN};
 use crate::history::HistoryEvent;
+use crate::inputs::new_server;
 use crate::network::{Isolation, LinkFault};
 use crate::program::Action;
-use shard::{Server, ServerInput};
+use shard::ServerInput;
 use types::{NodeId, Plan, Source, Span, WorkerId};
-use update::Updaters;
-use wire::{Control, Frame, Head, Message, NodeRole, Pool};
+use wire::{Control, Frame, Head, Message, NodeRole};
 use worker::Worker;
 
 /// This bit is set in the name of a node that has no place yet.
@@ -89,6 +89,7 @@ impl Cluster {
         self.planned.joined += 1;
         self.servers.push(None);
         self.server_settles.push(false);
+        self.server_works.push(false);
         self.server_inputs.push(Vec::new());
         let server = self.servers.len() - 1;
         self.serving.insert(server, None);
@@ -179,7 +180,7 @@ impl Cluster {
                 self.network.counts.joined += 1;
                 self.serving.remove(&server);
                 let node = NodeId::Server(server as u32);
-                let machine = Server::new(node, plan, Updaters::builtin(), Pool::new()).leased(serving_lease);
+                let machine = new_server(node, plan).leased(serving_lease);
                 self.servers[server] = Some(machine);
                 self.drive_server(server, ServerInput::Heartbeat(self.now));
                 for happening in [Happening::Tick(node), Happening::Heartbeat(node)] {

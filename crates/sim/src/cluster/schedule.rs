@@ -12,6 +12,8 @@ pub(super) enum Happening {
     Arrival(Parcel),
     /// A server acknowledges what has arrived.
     Settle(usize),
+    /// A server does a piece of long work.
+    Work(usize),
     /// A worker's program goes on.
     Wake(usize),
     /// A node's machine gets a tick.
