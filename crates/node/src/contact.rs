@@ -2,6 +2,7 @@
 //! one, and how long it waits for one before the run counts as lost.
 
 use crate::NodeError;
+use crate::reminder::Reminder;
 use net::Transport;
 use std::time::{Duration, Instant};
 use types::{Measured, NodeId, Source, Span};
@@ -9,8 +10,6 @@ use wire::{Control, Frame, Head, Leader, Message, Timeout};
 
 /// The longest time between two heartbeats to the coordinator.
 const LONGEST_HEARTBEAT: Duration = Duration::from_millis(500);
-/// Time between two log lines which say that no coordinator answers.
-const TELL_AFTER: Duration = Duration::from_secs(3);
 
 /// Characters of a failure's reason that other nodes are told, at most.
 pub(crate) const REASON_CHARS: usize = 500;
@@ -35,8 +34,8 @@ pub(crate) struct CoordinatorContact {
     woke: Instant,
     /// When the node last turned to another address of the coordinator.
     moved: Instant,
-    /// When the log last said that no coordinator answers.
-    told: Option<Instant>,
+    /// When to log that no coordinator answers.
+    reminder: Reminder,
     /// When the oldest unanswered heartbeat was sent.
     asked: Option<Instant>,
     /// From a heartbeat to its answer.
@@ -57,7 +56,7 @@ impl CoordinatorContact {
             minded: now,
             woke: now,
             moved: now,
-            told: None,
+            reminder: Reminder::default(),
             asked: None,
             round_trip: Measured::default(),
             failure_timeout,
@@ -130,7 +129,7 @@ impl CoordinatorContact {
         if !self.leader.heeds(&frame.head) {
             return false;
         }
-        if self.told.take().is_some() {
+        if std::mem::take(&mut self.reminder).was_due() {
             let seconds = (now - self.heard).as_secs_f64();
             tracing::warn!(seconds, "a coordinator answers again; the run goes on");
         }
@@ -169,8 +168,7 @@ impl CoordinatorContact {
             self.moved = now;
             transport.call_elsewhere(NodeId::Coordinator, "");
         }
-        if silent > TELL_AFTER && self.told.is_none_or(|told| now.saturating_duration_since(told) > TELL_AFTER) {
-            self.told = Some(now);
+        if self.reminder.is_due(silent) {
             let seconds = silent.as_secs_f64();
             let limit = limit.as_secs();
             tracing::warn!(seconds, "no coordinator answers; the run waits for one, {limit} s at most");

@@ -7,6 +7,7 @@
 use crate::leading::LeadingCoordinator;
 use crate::record::Recorder;
 use crate::registry::{CoordinatorRegistry, RegistryClient, RegistryEvent};
+use crate::reminder::Reminder;
 use crate::{CheckpointSettings, LeaveSignal, NodeError};
 use coordinator::{Membership, Resume, RunSize};
 use net::{Transport, TransportEvent, Waiter};
@@ -17,8 +18,6 @@ use wire::{Control, Frame, Head, Message};
 
 /// Longest wait for an event before the loop runs again.
 const LOOK: Duration = Duration::from_millis(50);
-/// Time between two log lines that say which nodes have not joined.
-const SAY_AFTER: Duration = Duration::from_secs(5);
 /// A leader lease is twice the failure timeout. A registry may round it up by this much.
 const ROUNDED: Duration = Duration::from_secs(1);
 
@@ -120,8 +119,8 @@ struct Candidacy {
     answered: Instant,
     /// The registry's error since then, if it does not answer.
     silence: Option<String>,
-    /// When the log last said which nodes are missing.
-    said: Instant,
+    silence_reminder: Reminder,
+    missing_reminder: Reminder,
 }
 
 /// How a coordinator ends.
@@ -142,7 +141,8 @@ impl Candidacy {
             start,
             answered: start,
             silence: None,
-            said: start,
+            silence_reminder: Reminder::default(),
+            missing_reminder: Reminder::default(),
         }
     }
 
@@ -197,8 +197,7 @@ impl Candidacy {
                 return ControlFlow::Break(ended);
             }
             let Some(missing) = leading.missing() else { return self.mind_the_registry() };
-            if self.said.elapsed() > SAY_AFTER {
-                self.said = Instant::now();
+            if self.missing_reminder.is_due(self.start.elapsed()) {
                 tracing::info!(seconds = self.start.elapsed().as_secs(), "{missing}");
             }
             if self.start.elapsed() > self.settings.join_limit {
@@ -228,6 +227,7 @@ impl Candidacy {
             if !matches!(event, RegistryEvent::Unreachable(_) | RegistryEvent::LeaseEnded) {
                 self.answered = Instant::now();
                 self.silence = None;
+                self.silence_reminder = Reminder::default();
             }
             match event {
                 RegistryEvent::Leading { term, until, memory } => match self.lead(term, until, memory) {
@@ -258,7 +258,9 @@ impl Candidacy {
                         None if !self.leader.is_empty() => "this coordinator could not take over",
                         _ => "the run waits",
                     };
-                    tracing::warn!("{waits}: {reason}");
+                    if self.silence.is_none() || self.silence_reminder.is_due(self.answered.elapsed()) {
+                        tracing::warn!("{waits}: {reason}");
+                    }
                     self.silence = Some(reason);
                 }
                 RegistryEvent::Unusable(error) => {

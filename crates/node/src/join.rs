@@ -1,6 +1,7 @@
 //! Joining a run: a node asks the coordinator for a place, and waits until all nodes have one and
 //! the run begins.
 
+use crate::reminder::Reminder;
 use crate::shell_control::ShellControl;
 use crate::{LeaveSignal, NodeError};
 use net::{Transport, TransportEvent, Waiter};
@@ -80,7 +81,7 @@ pub fn join(
     let mut place: Option<(NodeId, Source)> = None;
     let mut was_welcomed = false;
     let mut early = Vec::new();
-    let mut said = Instant::now();
+    let mut reminder = Reminder::default();
     let mut asks = 0u32;
     let mut heard = begin;
     let mut leader = Leader::default();
@@ -189,8 +190,7 @@ pub fn join(
             };
             return Err(NodeError::NotBegun { seconds: limit.as_secs(), reason: reason.to_owned() });
         }
-        if said.elapsed() > Duration::from_secs(5) {
-            said = Instant::now();
+        if reminder.is_due(begin.elapsed()) {
             let what = match (place, was_welcomed) {
                 (Some(_), _) => "waiting for the other nodes to join",
                 (None, true) => "waiting for the coordinator to answer again",

@@ -20,6 +20,11 @@ impl Default for Reminder {
 }
 
 impl Reminder {
+    /// Whether a line was due before, so that the end of the wait is worth a line, too.
+    pub fn was_due(&self) -> bool {
+        self.next > FIRST
+    }
+
     /// Whether a line is due, now that the wait has lasted `waited`. Each line is due once.
     pub fn is_due(&mut self, waited: Duration) -> bool {
         if waited < self.next {
@@ -41,6 +46,7 @@ mod tests {
         let mut reminder = Reminder::default();
         let due: Vec<u64> = (0..=300).filter(|second| reminder.is_due(Duration::from_secs(*second))).collect();
         assert_eq!(due, [3, 30, 60, 120, 240]);
+        assert!(reminder.was_due() && !Reminder::default().was_due());
     }
 
     #[test]
