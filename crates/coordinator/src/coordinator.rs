@@ -344,6 +344,9 @@ impl Coordinator {
     /// for, and notices silent nodes.
     pub fn tick(&mut self, now: Time, out: &mut Outbox) {
         self.now = now;
+        if let Some(slept) = self.timeouts.slept(now) {
+            self.members.forgive(slept, now);
+        }
         let ask_again = self.timeouts.ask_again_after();
         self.tables.ask_again(now, ask_again, out);
         // A worker that a checkpoint waited for may have left since.

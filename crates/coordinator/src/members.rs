@@ -208,6 +208,12 @@ impl Members {
         silent.filter(|(node, span)| *span > limit(*node)).map(|(node, span)| (node, span.as_secs_f64())).collect()
     }
 
+    /// The coordinator has not run for this long: nodes may have spoken meanwhile, so none of them
+    /// counts as silent for that time.
+    pub fn forgive(&mut self, slept: Span, now: Time) {
+        self.records.values_mut().for_each(|member| member.heard = now.min(member.heard + slept));
+    }
+
     /// Counts every node as heard at this time: nodes may need until then to find their new
     /// coordinator.
     pub fn take_over(&mut self, found: Time) {

@@ -1,7 +1,7 @@
 //! Time-outs of the coordinator. Each follows from the failure timeout, which is a setting, and
 //! from measurements.
 
-use types::{Measured, NodeId, Span};
+use types::{Measured, NodeId, Span, Time};
 use wire::Timeout;
 
 /// The coordinator asks again for an answer after this long at most, and while nothing is measured.
@@ -21,15 +21,25 @@ pub(crate) struct Timeouts {
     is_elastic: bool,
     /// How long nodes take to answer.
     answers: Measured,
+    /// When the coordinator last looked for silent nodes.
+    looked: Option<Time>,
 }
 
 impl Timeouts {
     pub fn new(failure_timeout: Span, is_elastic: bool) -> Self {
-        Self { failure_timeout, is_elastic, answers: Measured::default() }
+        Self { failure_timeout, is_elastic, answers: Measured::default(), looked: None }
     }
 
     pub fn failure_timeout(&self) -> Span {
         self.failure_timeout
+    }
+
+    /// The coordinator looks for silent nodes now. Returns how long it has not run since it last
+    /// looked, if that is longer than half the failure timeout: its process was stopped, starved or
+    /// suspended. No node is to blame for that time.
+    pub fn slept(&mut self, now: Time) -> Option<Span> {
+        let since = now.since(self.looked.replace(now).unwrap_or(now));
+        (since > Span(self.failure_timeout.0 / 2)).then_some(since)
     }
 
     /// Notes how long a node took to answer.
@@ -147,6 +157,15 @@ mod tests {
             assert_eq!(timeouts.promotion_delay(node), delay, "{node}, elastic: {is_elastic}");
             assert_eq!(timeouts.serving_lease().is_some(), is_elastic);
         }
+    }
+
+    #[test]
+    fn coordinator_knows_for_how_long_it_did_not_run() {
+        let mut timeouts = Timeouts::new(SECOND, true);
+        let looks = [0, 400, 900, 1_500, 1_600, 9_600].map(|millis| Time(0) + Span::from_millis(millis));
+        let slept = looks.map(|look| timeouts.slept(look));
+        let expected = [None, None, None, Some(600), None, Some(8_000)];
+        assert_eq!(slept, expected.map(|millis| millis.map(Span::from_millis)));
     }
 
     #[test]

@@ -110,6 +110,16 @@ pub(super) fn said(
     controls(&mut out)
 }
 
+/// Ticks so often that the coordinator has run all the time until `end`.
+fn run_until(coordinator: &mut Coordinator, begin: Time, end: Time) {
+    let step = Span::from_millis(250);
+    let mut now = begin;
+    while now < end {
+        now = end.min(now + step);
+        coordinator.tick(now, &mut Outbox::new());
+    }
+}
+
 pub(super) fn controls(out: &mut Outbox) -> Vec<Control> {
     let control = |frame: Frame| match frame.message {
         Message::Control(control) => Some(control),
@@ -168,7 +178,7 @@ fn messages_before_the_run_begins_are_ignored() {
     let mut coordinator = Coordinator::new(RunSize { servers: 1, workers: 1 }, Membership::Static, Span::from_secs(1));
     for token in 0..3 {
         let now = Time(0) + Span::from_secs(2 * token);
-        coordinator.tick(now, &mut Outbox::new());
+        run_until(&mut coordinator, Time(0) + Span::from_secs(2 * token.saturating_sub(1)), now);
         let (node, source) = join(&mut coordinator, now, NodeRole::Worker, token).expect("the place is free again");
         for control in
             [Control::Barrier { number: 1 }, Control::MakeTable { spec: TableSpec::sparse("t", 1) }, Control::Bye]
@@ -282,9 +292,31 @@ fn no_node_is_lost_by_a_time_that_goes_back() {
         let source = source(&coordinator, node);
         said(&mut coordinator, second(5_000), node, source, Control::Heartbeat);
     }
+    let mut before = second(0);
     for (now, lost) in [(1, false), (4_000, false), (5_999, false), (6_001, true)] {
-        coordinator.tick(second(now), &mut Outbox::new());
+        run_until(&mut coordinator, before, second(now));
+        before = second(now);
         assert_eq!(coordinator.lost().is_some(), lost, "second {now}");
+    }
+}
+
+/// A coordinator that was stopped for long heard no node meanwhile, and expelled healthy ones.
+#[test]
+fn coordinator_forgives_silence_for_its_own_sleep() {
+    for (silent_after_sleep, lost) in [(1_500, false), (2_500, true)] {
+        let membership = Membership::Elastic { replicas: 1, shards_per_server: 1 };
+        let mut coordinator = Coordinator::new(RunSize { servers: 1, workers: 2 }, membership, Span::from_secs(2));
+        let roles = [NodeRole::Server, NodeRole::Worker, NodeRole::Worker];
+        let members = (0..).zip(roles).map(|(token, role)| join(&mut coordinator, Time(0), role, token));
+        let members: Vec<_> = members.map(|member| member.expect("a place")).collect();
+        for (node, source) in &members {
+            said(&mut coordinator, Time(0), *node, *source, Control::Heartbeat);
+        }
+        coordinator.tick(Time(0), &mut Outbox::new());
+        let woke = Time(0) + Span::from_secs(60);
+        coordinator.tick(woke, &mut Outbox::new());
+        run_until(&mut coordinator, woke, woke + Span::from_millis(silent_after_sleep));
+        assert_eq!(!coordinator.members.is_there(NodeId::Worker(0)), lost, "{silent_after_sleep} ms after it woke");
     }
 }
 
