@@ -13,6 +13,7 @@ mod cold;
 mod core;
 mod deleted;
 mod embedded;
+mod large;
 mod learning;
 mod lists;
 mod logistic;
@@ -31,6 +32,7 @@ use clap::Subcommand;
 pub use cluster::ClusterBench;
 pub use codec::CodecBench;
 pub use embedded::EmbeddedBench;
+pub use large::LargeBench;
 pub use logistic::LogisticBench;
 pub use raw::RawBench;
 pub use scale::ScaleBench;
@@ -62,6 +64,9 @@ pub enum Bench {
     /// Fault injection: kills, stops and cuts off real processes at random, and accounts for every
     /// push.
     Chaos(ChaosBench),
+    /// One large shard that is made, checkpointed, restored and backfilled while a worker pushes:
+    /// the longest pause of a push, and its rate over the undisturbed rate
+    Large(LargeBench),
 }
 
 /// What the other process of a benchmark does. Benchmarks start it; it is not for users.
@@ -94,6 +99,7 @@ pub fn run(bench: &Bench) -> anyhow::Result<()> {
         Bench::Codec(options) => codec::run(options),
         Bench::Cluster(options) => cluster::run(options),
         Bench::Chaos(options) => chaos::run(options),
+        Bench::Large(options) => large::run(options),
     }
 }
 
