@@ -16,6 +16,7 @@ pub mod logistic;
 pub mod mlp;
 pub mod model;
 pub mod once;
+mod output;
 pub mod predict;
 pub mod product;
 pub mod program;

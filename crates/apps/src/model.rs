@@ -1,6 +1,7 @@
 //! Models: the tables that a program has learnt, as a file in the safetensors format, with the
 //! settings of the training in its header. The same model gives the same file, byte for byte.
 
+use crate::output::write_whole;
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use slackwater::Table;
 use std::collections::{BTreeMap, HashMap};
@@ -97,8 +98,7 @@ impl ModelTable {
 }
 
 impl Model {
-    /// Writes the file: first under another name, then renamed, so that the file is complete or not
-    /// there.
+    /// Writes the file, so that it is complete or as it was before.
     pub fn write(&self, path: &Path) -> Result<(), ModelError> {
         let file = |error| ModelError::NotWritten { path: path.display().to_string(), error };
         let mut bytes: Vec<(String, Dtype, Vec<usize>, Vec<u8>)> = Vec::new();
@@ -114,10 +114,7 @@ impl Model {
         let views: Vec<_> = views.collect::<Result<_, _>>().map_err(|error| file(std::io::Error::other(error)))?;
         let whole = safetensors::serialize(views, None).map_err(|error| file(std::io::Error::other(error)))?;
         let whole = with_settings(&whole, &self.settings).map_err(file)?;
-        let mut beside = path.as_os_str().to_owned();
-        beside.push(".part");
-        std::fs::write(&beside, whole).map_err(file)?;
-        std::fs::rename(&beside, path).map_err(file)
+        write_whole(path, &whole).map_err(file)
     }
 
     /// Reads the file.
