@@ -109,7 +109,7 @@ fn leases_refuse_a_worker_with_another_input() {
         assert!(error.contains(expected) && error.contains("give every worker the same files"), "{error}");
     }
     let error = sessions[1].leases("none", &LeasedInput::new(1).per_clock(0)).err().expect("refused").to_string();
-    assert!(error.contains("a clock of 0 minibatches"), "{error}");
+    assert!(error.contains("clocks of 0 minibatches"), "{error}");
     for session in sessions {
         session.close().expect("leaves");
     }
