@@ -141,7 +141,7 @@ fn a_run_waits_for_etcd_says_so_and_loses_nothing() {
     let mut run = Run::begin(&etcd);
     etcd.kill();
     run.coordinators[0].hear("that etcd is silent", |said| said.contains("etcd does not answer").then_some(()));
-    run.coordinators[0].hear("that it leads no more", |said| said.contains("for as long as it may").then_some(()));
+    run.coordinators[0].hear("that it leads no more", |said| said.contains("leader lease has ended").then_some(()));
     run.coordinators[0].hear("that the run waits", |said| said.contains("the run waits").then_some(()));
     run.servers[0].hear("that nobody leads", |said| said.contains("no coordinator answers").then_some(()));
     // Without a leader, serving leases run out, so no push is acknowledged until etcd is back.
