@@ -20,7 +20,7 @@ fn malformed_lines_are_skipped_and_counted_up_to_a_number() {
     assert_eq!((&trained["rows"], &trained["bad_rows"]), (&600.into(), &4.into()));
     fails(
         &["train", "logistic", "--data", &data, "--skip-bad=1"],
-        "a.libsvm:302:7: expected `index:value`, found `x` (after 1 bad lines",
+        "a.libsvm:302:7: expected `index:value`, found `x` (after 1 skipped malformed lines",
     );
     // With several workers, the one that finds the line reports it, and no model is written.
     let out = folder.path("model");

@@ -231,21 +231,21 @@ fn invalid_frames_close_the_connection_and_are_counted_and_logged() {
     let cases: Vec<(&str, Vec<u8>, &str)> = vec![
         ("a browser", [b"GET / HTTP/1.1\r\n".as_slice(), &[b'x'; 200]].concat(), "does not speak Slackwater"),
         ("zeros", vec![0; 4096], "does not speak Slackwater"),
-        ("an endless body", sealed(length(8)), "a body of 4294967295 bytes is beyond"),
-        ("an endless key list", sealed(length(12)), "a key list of 4294967295 bytes is beyond"),
-        ("an endless part", sealed(length(16)), "a part of 4294967295 bytes is beyond"),
+        ("an endless body", sealed(length(8)), "a body of 4294967295 bytes exceeds the limit"),
+        ("an endless key list", sealed(length(12)), "a key list of 4294967295 bytes exceeds the limit"),
+        ("an endless part", sealed(length(16)), "a part of 4294967295 bytes exceeds the limit"),
         ("another version", sealed(|bytes| bytes[4] = 9), "version 9"),
         ("an unknown kind", sealed(|bytes| bytes[6] = 200), "unknown kind of message"),
         ("an unknown control", sealed(|bytes| bytes[HEADER_BYTES] = 200), "unknown kind of Control"),
-        ("a sender that is no node", sealed(|bytes| bytes[20..24].fill(0xFF)), "no node"),
-        ("a receiver that is no node", sealed(|bytes| bytes[24..28].fill(0xFF)), "no node"),
+        ("a sender that is no node", sealed(|bytes| bytes[20..24].fill(0xFF)), "a node name that is not valid"),
+        ("a receiver that is no node", sealed(|bytes| bytes[24..28].fill(0xFF)), "a node name that is not valid"),
         (
             "bytes left over",
             sealed(|bytes| {
                 bytes[8] += 1;
                 bytes.push(0);
             }),
-            "left over",
+            "after the end of a message",
         ),
         (
             "a damaged check",
