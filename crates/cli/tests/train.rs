@@ -189,7 +189,10 @@ fn importances_count_in_the_loss_and_proximal_steps_refuse_them() {
     let trained = run_json(&["train", "logistic", "--data", &data, "--minibatch=100"]);
     let first = trained["seconds_and_loss"][0][1].as_f64().unwrap();
     assert!((first - 2f64.ln()).abs() < 1e-6, "before training, the loss is ln 2 for any importance: {first}");
-    fails(&["train", "logistic", "--data", &data, "--updater=proximal", "--l1=0.01"], "proximal steps count every row as one example");
+    fails(
+        &["train", "logistic", "--data", &data, "--updater=proximal", "--l1=0.01"],
+        "proximal steps count every row as one example",
+    );
 }
 
 #[test]

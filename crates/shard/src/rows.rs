@@ -41,6 +41,8 @@ pub(crate) struct Rows<T: Number> {
     /// Whether the positions of key lists are kept, because followers need positions of changed
     /// rows.
     names_rows: bool,
+    /// Whether rows of a checkpoint are being set.
+    awaited: bool,
 }
 
 /// The part of the shard metadata that [`Rows`] fills: everything but the numbers of the rows.
@@ -67,6 +69,7 @@ impl<T: Number> Rows<T> {
             pending: PendingRows::new(spec),
             active: ActiveSet::of(spec),
             names_rows: false,
+            awaited: false,
         })
     }
 
@@ -85,9 +88,15 @@ impl<T: Number> Rows<T> {
         self.slab.work(most)
     }
 
-    /// Whether every row has its initial weights, so that rows may be read and changed.
-    pub fn is_filled(&self) -> bool {
-        self.slab.is_filled()
+    /// Whether the rows are those of the table, so that they may be read and changed: every row has
+    /// its initial weights, and no rows of a checkpoint are [awaited](Self::await_rows).
+    pub fn are_made(&self) -> bool {
+        self.slab.is_filled() && !self.awaited
+    }
+
+    /// Rows of a checkpoint are about to be set, or all are.
+    pub fn await_rows(&mut self, awaited: bool) {
+        self.awaited = awaited;
     }
 
     /// Gives every row its initial weights at once, if that is not done. It takes long only for a

@@ -268,6 +268,14 @@ impl<T: Number> Shard<T> {
         out.send(Frame { head: self.head(to), message });
     }
 
+    /// Whether a peer sends something before the rows are there. A predecessor may have restored
+    /// the shard earlier, and sends again. Workers are told of a table when all servers have it; a
+    /// peer that does not wait for that pays with the time to make initial weights.
+    fn is_used_too_early(&mut self) -> bool {
+        self.rows.fill();
+        self.restoring.is_some()
+    }
+
     /// How many rows one piece of long work concerns.
     fn rows_of_a_piece(&self) -> usize {
         (self.piece_bytes / self.rows.row_state_bytes()).max(1)
@@ -285,7 +293,9 @@ impl<T: Number> Shard<T> {
 impl<T: Number> AnyShard for Shard<T> {
     fn push(&mut self, now: Time, head: &Head, push: Push, out: &mut Outbox) {
         self.now = now;
-        self.rows.fill();
+        if self.is_used_too_early() {
+            return;
+        }
         self.take_push(head, push, out);
     }
 
@@ -298,7 +308,9 @@ impl<T: Number> AnyShard for Shard<T> {
     }
 
     fn pull(&mut self, now: Time, head: &Head, pull: Pull, out: &mut Outbox) {
-        self.rows.fill();
+        if self.is_used_too_early() {
+            return;
+        }
         self.start_read(now, head, pull, out);
     }
 
@@ -310,7 +322,9 @@ impl<T: Number> AnyShard for Shard<T> {
 
     fn replica(&mut self, now: Time, head: &Head, replica: ReplicaChunk, out: &mut Outbox) {
         self.now = now;
-        self.rows.fill();
+        if self.is_used_too_early() {
+            return;
+        }
         self.take_chunk(head.from, replica, out);
     }
 
@@ -325,6 +339,7 @@ impl<T: Number> AnyShard for Shard<T> {
         if !whole {
             // The predecessor sends every row.
             self.rows.skip_initial_weights();
+            self.stop_restoring();
         }
         self.take_role(role, whole, out);
         self.look_at_clock();
@@ -381,7 +396,7 @@ impl<T: Number> AnyShard for Shard<T> {
     }
 
     fn is_made(&self) -> bool {
-        self.rows.is_filled() && self.restoring.is_none()
+        self.rows.are_made()
     }
 
     fn has_work(&self) -> bool {

@@ -419,8 +419,8 @@ impl Replication {
     /// Sends the next chunks to the replicas that are being backfilled.
     fn continue_backfills<T: Number>(&mut self, log: &mut ChangeLog, view: &ShardView<'_, T>, outgoing: &mut Outgoing) {
         let Some(peers) = &mut self.peers else { return };
-        if !view.rows.is_filled() {
-            // A new table gets its initial weights first.
+        if !view.rows.are_made() {
+            // First this replica gets its rows.
             return;
         }
         let was_solitary = peers.is_solitary();

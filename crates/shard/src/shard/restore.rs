@@ -46,6 +46,7 @@ impl<T: Number> Shard<T> {
             ShardMetadata::read(metadata).map_err(|error| format!("its metadata cannot be read: {error}"))?;
         // Rows that the image lacks are refused below, so every row is set.
         self.rows.skip_initial_weights();
+        self.rows.await_rows(true);
         self.restoring = Some(Box::new(Restoring { clock, image, metadata, residuals, restored: 0 }));
         Ok(())
     }
@@ -69,7 +70,16 @@ impl<T: Number> Shard<T> {
         }
         let Restoring { clock, image, metadata, residuals, .. } = *restoring;
         self.discarded.push(Discarded::new(image));
+        self.rows.await_rows(false);
         self.start_from(clock, metadata, &residuals)
+    }
+
+    /// Gives up restoring: the predecessor sends everything.
+    pub(super) fn stop_restoring(&mut self) {
+        if let Some(restoring) = self.restoring.take() {
+            self.rows.await_rows(false);
+            self.discarded.push(Discarded::new(restoring.image));
+        }
     }
 
     /// Makes these rows of an image and sets their row state.
