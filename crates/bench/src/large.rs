@@ -89,8 +89,12 @@ fn make_and_backfill(options: &LargeBench, report: &mut Report) -> anyhow::Resul
     let session = run.session()?;
     let table = session.table::<f32>(small())?;
     let made = run.phase(&session, &table, "make", report, || Ok(session.table::<f32>(large(options))?))?;
-    let second = run.start_server()?;
-    run.phase(&session, &made, "backfill", report, || run.wait_for_replicas())?;
+    let backfilled = || {
+        let second = run.start_server()?;
+        run.wait_for_replicas()?;
+        Ok(second)
+    };
+    let second = run.phase(&session, &made, "backfill", report, backfilled)?;
     run.processes.push(second);
     run.finish(session)
 }

@@ -19,6 +19,8 @@ use wire::{Control, Frame, Head, Message, NodeRole, Outbox, Pool};
 /// Frames handled in one turn of the loop, before acknowledgements, answers and heartbeats are
 /// sent. Each is a part of at most 1 MiB.
 const TURN: usize = 64;
+/// Long work takes at most this long in a turn without frames, and one piece in another turn.
+const LONG_WORK: Duration = Duration::from_micros(200);
 /// Time between two ticks of the machine.
 const TICK: Duration = Duration::from_millis(100);
 /// The same while the machine waits for a tick only.
@@ -252,13 +254,17 @@ pub fn run_server(
                 }
             }
         }
-        if machine.has_work() {
+        let work_until = if busy { read } else { read + LONG_WORK };
+        while machine.has_work() {
             if let Some(recorder) = &recorder {
                 recorder.input(ServerInput::Work(now));
             }
             machine.work(now, &mut out);
-            more |= machine.has_work();
+            if Instant::now() >= work_until {
+                break;
+            }
         }
+        more |= machine.has_work();
         checkpoint_writer.free(machine.take_discarded());
         forward(&mut out, &mut transport, recorder.as_ref());
         if heartbeat.is_none_or(|heartbeat| read - heartbeat >= heartbeat_interval) {

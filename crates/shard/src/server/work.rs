@@ -9,10 +9,13 @@ use super::Server;
 use super::checkpoints::cannot_restore;
 use crate::discarded::Discarded;
 use std::collections::BTreeSet;
-use types::{NodeId, PART_BYTES, ShardId, TableId, Time};
+use types::{NodeId, ShardId, TableId, Time};
 use wire::{Control, Frame, Head, Message, Outbox};
 
 type Name = (TableId, ShardId);
+
+/// Row state that one piece concerns: a fraction of a millisecond of work.
+const PIECE_BYTES: usize = 64 << 10;
 
 /// Which shards have work, and which tables wait for it.
 pub(super) struct LongWork {
@@ -29,8 +32,13 @@ pub(super) struct LongWork {
 
 impl LongWork {
     pub fn new() -> Self {
-        let piece_bytes = PART_BYTES;
-        Self { piece_bytes, busy: BTreeSet::new(), last: None, unanswered: BTreeSet::new(), discarded: Vec::new() }
+        Self {
+            piece_bytes: PIECE_BYTES,
+            busy: BTreeSet::new(),
+            last: None,
+            unanswered: BTreeSet::new(),
+            discarded: Vec::new(),
+        }
     }
 
     pub fn piece_bytes(&self) -> usize {
