@@ -1,4 +1,5 @@
-//! A read-only view of a shard, from which followers and checkpoints encode.
+//! A read-only view of a shard's state, from which its followers, replication and checkpoints
+//! encode rows, held sums, shard metadata and the heads of frames to workers.
 
 use crate::identity::Identity;
 use crate::intake::clocks::Clocks;

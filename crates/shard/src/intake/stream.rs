@@ -1,10 +1,11 @@
 //! One worker's stream at a shard: the last finished sequence number and the refusals.
 //!
 //! A worker numbers what it sends to a shard 1, 2, 3, … The shard accepts exactly the next number,
-//! so a worker's updates are applied in the order they were made, each once. A lower number was
-//! finished before, and the shard acknowledges it again. A higher one shows a gap, and the shard
-//! asks the worker to resend from there. The stream remembers one number and the refusals that the
-//! worker may not know yet.
+//! so a worker's updates are applied in the order they were made, each once. An item is *finished*
+//! when the shard has applied it or refused it for good. A lower number was finished before, and
+//! the shard acknowledges it again. A higher one shows a gap, and the shard asks the worker to
+//! resend from there. The stream remembers one number and the refusals that the worker may not know
+//! yet.
 
 use wire::{Field, Reader, Refusal, Refused, WireError};
 
@@ -86,8 +87,9 @@ impl Stream {
         self.asked.replace(next) != Some(next)
     }
 
-    /// The acknowledgements of items up to `through`, if any is due: as a rule one, more if many
-    /// items were refused.
+    /// The acknowledgements of items up to `through`, if any is due. Each is a pair: the last
+    /// sequence number that it acknowledges, and the refusals up to it that no earlier pair has.
+    /// Usually there is one pair; there are more if many items were refused.
     pub fn take_acknowledgements(&mut self, through: u64) -> Vec<(u64, Vec<Refused>)> {
         if !std::mem::take(&mut self.acknowledge) {
             return Vec::new();

@@ -1,5 +1,5 @@
-//! Encodes what replicas are sent: row states, sums that are held for clocks, and the shard
-//! metadata.
+//! Encodes, in chunks, what replicas are sent: row states and removed rows, sums and removals that
+//! are held for clocks, and the shard metadata.
 
 use crate::view::ShardView;
 use types::{Clock, PART_BYTES};
@@ -32,8 +32,8 @@ pub(crate) fn rows<T: Number>(positions: &[u64], view: &ShardView<'_, T>, mut pu
     }
 }
 
-/// Encodes what a clock holds for rising positions: sums, and which rows it removes. Nothing if the
-/// clock is over.
+/// Encodes what is held for a clock at rising positions: sums, and which rows it removes. Nothing
+/// if no sum is held for the clock, because it is over or has failed.
 pub(crate) fn sums<T: Number>(clock: Clock, positions: &[u64], view: &ShardView<'_, T>, mut put: impl FnMut(Contents)) {
     let Some(sum) = view.clocks.held_sum(clock) else { return };
     let removes = view.clocks.removals(clock).next().is_some();
