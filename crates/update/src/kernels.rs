@@ -1,4 +1,5 @@
-//! Loops over all numbers of a push: check that each is finite, and add them up.
+//! Loops over the numbers of a push: find the first that is not finite, and add them (or apply
+//! another operation), number by number, to other numbers.
 
 use crate::Number;
 
