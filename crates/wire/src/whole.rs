@@ -1,5 +1,6 @@
-//! Serialisation in one piece of values that messages send in several: a frame with its payloads, a
-//! list with all its keys. Recordings use it.
+//! Serialisation in one piece of values that a connection carries in several, or not in full: a
+//! payload with its length, a frame with its payloads, a key list with all its keys. Recordings use
+//! it. Position ranges are written here, too.
 
 use crate::field::{Field, Reader};
 use crate::frame::WireError;
@@ -49,7 +50,8 @@ impl Field for PositionRange {
     }
 }
 
-/// The whole list, even if a receiver knows it already.
+/// A list with all its positions, or a run with its first position and its length. A message may
+/// name a list by its signature alone.
 impl Field for Keys {
     fn put(&self, out: &mut Vec<u8>) {
         self.placement().put(out);
