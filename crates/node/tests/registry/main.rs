@@ -1,4 +1,6 @@
-//! Tests of the registries: the conformance suite for both, and faults of etcd.
+//! Tests of the registries: the conformance suite for both (in the process and etcd), faults of
+//! etcd, and servers at its address that are not etcd. The helpers here make candidates and let
+//! them lead.
 
 mod conformance;
 mod etcd;
@@ -9,7 +11,8 @@ mod strangers;
 use node::registry::{CampaignOutcome, Candidate, CoordinatorRegistry, EtcdLocation, EtcdRegistry, RegistryError};
 use std::time::{Duration, Instant};
 
-/// A test that waits longer for one event hangs. Events usually take less than a tenth of it.
+/// How long a test waits for one event before it fails. Events usually take less than a tenth of
+/// this.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A candidate for the job `clicks`, with these endpoints of etcd.
