@@ -78,7 +78,7 @@ impl Run {
         let listen = format!("--listen={}", self.coordinator_address);
         let registry = format!("--registry={}", self.registry);
         let other = ["coordinator", &listen, &registry, "--servers=1", "--workers=1", "--join-limit=1"];
-        start("a coordinator of the next run", &other).fails_saying("1 servers and 1 workers have yet to join");
+        start("a coordinator of the next run", &other).fails_saying("1 server and 1 worker have yet to join");
     }
 }
 
@@ -176,7 +176,7 @@ fn coordinators_say_what_is_wrong_with_the_registry() {
     let Some(etcd) = Etcd::start() else { return };
     let registry = format!("etcd://{}/job", etcd.endpoint());
     let mut first = coordinate(&registry, &["--job=one"]);
-    first.fails_saying("1 servers and 1 workers have yet to join");
+    first.fails_saying("1 server and 1 worker have yet to join");
     coordinate(&registry, &["--job=two"]).fails_saying("belongs to job `one`");
     coordinate(&registry, &["--job=one", "--replicas=2"]).fails_saying("led another kind of run");
     let both = format!("--listen={coordinator_address},{nobody}");

@@ -214,7 +214,7 @@ fn a_process_that_waits_in_vain_names_what_it_waited_for() {
         (&worker, "no answer from the coordinator"),
         (
             &["server", "--coordinator", &nobody, "--join-limit=1", "--coordinate", "--servers=1", "--workers=1"],
-            "0 servers and 1 workers have yet to join",
+            "0 servers and 1 worker have yet to join",
         ),
     ];
     for (arguments, words) in cases {

@@ -301,7 +301,9 @@ impl Members {
         let count = |role: fn(&NodeId) -> bool| self.records.keys().filter(|node| role(node)).count() as u32;
         let servers = size.servers.saturating_sub(count(is_server));
         let workers = size.workers.saturating_sub(count(is_worker));
-        (servers + workers > 0).then(|| format!("{servers} servers and {workers} workers have yet to join"))
+        let of = |number: u32, role: &str| format!("{number} {role}{}", if number == 1 { "" } else { "s" });
+        (servers + workers > 0)
+            .then(|| format!("{} and {} have yet to join", of(servers, "server"), of(workers, "worker")))
     }
 
     /// Whether a frame's sender has a place in the run. A process that asks for a place or for the

@@ -100,7 +100,7 @@ impl Timeouts {
     pub fn list(&self, steps: impl Iterator<Item = Measured>) -> Vec<Timeout> {
         let given = |what: &str, value: Span, why: &str| Timeout::new(what, value, why, None);
         let measured = (self.answers.count > 0).then_some(self.answers);
-        let asks = "mean and four deviations of the time in which nodes answer, between a fortieth and a quarter of the failure timeout, 0.5 s at most";
+        let asks = "mean and four deviations of the time in which nodes answer, at most a quarter of the failure timeout or 0.5 s, whichever is less, and at least a tenth of that";
         let mut all = vec![Timeout::new("the coordinator asks again", self.ask_again_after(), asks, measured)];
         let (notice, slowest) = self.notice_after(steps);
         let why = "mean and four deviations of the slowest worker's clocks, between 3 s (or 1.5 failure timeouts) and ten failure timeouts";
