@@ -1,5 +1,8 @@
-"""The change feed of a table: a program asks for the rows that changed or were deleted, as they are
-now."""
+"""The change feed of a table: a program follows the rows that changed or were deleted, as they are
+when it reads the feed.
+
+A feed begins with the changes from now on, with all rows, or with the changes since a clock. It
+starts over with all rows of a shard if the shard no longer remembers what the reader lacks."""
 
 from __future__ import annotations
 
@@ -48,7 +51,8 @@ class Changes:
 
 class Feed:
     """A reader of a table's changes, in order for each row. :func:`slackwater.follow` returns one.
-    Iterating over it yields :class:`Changes`, and waits for them without end."""
+    Iterating over it yields :class:`Changes`, and waits for them without limit. It raises
+    :class:`RunError` when the run is over."""
 
     def __init__(self, made: _slackwater.Feed):
         self._feed = made
@@ -85,9 +89,12 @@ def follow(
     its latest values; the feed may skip the values between.
 
     With ``rows=True`` the feed begins with all rows. With ``clock=n`` it begins with the changes
-    since the run reached clock n; servers remember changes while a reader follows the table, and
-    for a minute after that. If a reader falls behind, or its server is lost, the feed starts over
-    (``Changes.starts_over``).
+    since the run reached clock n. Servers remember a bounded number of changes, while a reader
+    follows the table and for a minute after that.
+
+    The feed of a shard starts over, with all its rows, if its server no longer remembers the
+    changes since clock n, if the reader falls behind, or if another server takes over the shard.
+    Then the feed returns :class:`Changes` with ``starts_over`` set, and the rows that exist follow.
 
     ``table`` is a :class:`Table` of this process's run. A process that is no worker gives the
     table's name and the ``coordinator="host:port"`` of its run; it waits at most ``timeout``
@@ -110,11 +117,11 @@ def follow(
     >>> slackwater.shutdown()
     """
     if rows and clock is not None:
-        raise ValueError("follow() begins with all rows (rows=True) or at a clock (clock=n), not both")
+        raise ValueError("follow() begins with all rows (rows=True) or at a clock (clock=n), not both; give one of them")
     if isinstance(table, Table):
         if coordinator is not None:
-            raise ValueError("follow() takes a coordinator with the name of a table, not with a table of this process's run")
+            raise ValueError("follow() finds the coordinator of a slackwater.Table itself; give no coordinator, or the table's name")
         return Feed(table._run._session.follow(table._table, rows, clock))
     if coordinator is None:
-        raise ValueError(f"table '{table}' is a name: give the coordinator of its run, too, or a slackwater.Table")
+        raise ValueError(f"to follow table '{table}' by its name, give coordinator=\"host:port\"; or pass a slackwater.Table")
     return Feed(_slackwater.follow(coordinator, table, rows, clock, timeout))

@@ -1,5 +1,8 @@
-//! The change feed of a table: a program asks for the rows that changed or were deleted, as they
-//! are now.
+//! The change feed of a table: a program follows the rows that changed or were deleted, as they are
+//! when it reads the feed.
+//!
+//! A feed begins with the changes from now on, with all rows, or with the changes since a clock. It
+//! starts over with all rows of a shard if the shard no longer remembers what the reader lacks.
 
 use crate::observer::ObservedTable;
 use crate::table::{Table, TargetNumber};
@@ -24,9 +27,10 @@ pub enum FollowFrom {
     Now,
     /// With all rows; then the changes.
     Rows,
-    /// With the changes since the run reached this clock. Servers remember changes while a reader
-    /// follows the table, and for a minute after that. If they no longer hold them, the feed starts
-    /// over with all rows and says so. The clock must be of this run.
+    /// With the changes since the run reached this clock. Servers remember a bounded number of
+    /// changes, while a reader follows the table and for a minute after that. If a server no longer
+    /// remembers them, the feed starts over ([`Changes::starts_over`]). The clock must be of this
+    /// run.
     Clock(Clock),
 }
 
@@ -46,7 +50,8 @@ pub struct Changes<T> {
     pub shard: usize,
     /// Whether the feed starts over with this shard: forget all its rows (the keys that
     /// [`covers`](Self::covers) accepts); the rows that exist follow. A feed starts over if its
-    /// reader fell behind, or if another server took over the shard.
+    /// server no longer remembers the changes since the given clock, if its reader fell behind, or
+    /// if another server took over the shard.
     pub starts_over: bool,
     /// The ids of rows that changed.
     pub ids: Vec<u64>,
