@@ -13,7 +13,8 @@ fn shell(script: &str) -> Start {
     Start::program("a shell", "sh").args(["-c", script])
 }
 
-fn is_there(id: u32) -> bool {
+/// Whether a process has this id and has not ended. A zombie has ended.
+fn is_running(id: u32) -> bool {
     std::fs::read_to_string(format!("/proc/{id}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
 }
 
@@ -44,7 +45,7 @@ fn process_is_killed_when_it_is_dropped() {
     let process = shell("exec sleep 1000").spawn().unwrap();
     let id = process.id();
     drop(process);
-    assert!(!is_there(id));
+    assert!(!is_running(id));
 }
 
 #[test]
@@ -68,9 +69,13 @@ fn process_ends_with_the_thread_that_started_it() {
 }
 
 #[test]
-fn process_errors_name_what_was_started_and_no_group_is_signalled() {
+fn process_start_errors_name_the_program_and_its_role() {
     let error = Start::program("server 0", "/no/such/program").spawn().map(drop).unwrap_err();
     assert_eq!(error.to_string(), "cannot start /no/such/program as server 0");
+}
+
+#[test]
+fn signal_process_refuses_ids_that_name_a_group() {
     for id in [0, u32::MAX] {
         let error = signal_process(id, Signal::KILL).unwrap_err();
         assert!(matches!(error, ProcessError::Signal { signal: 9, .. }), "{error}");
