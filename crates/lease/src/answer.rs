@@ -17,8 +17,8 @@ pub enum GrantReply {
     Full,
     /// No lease is left to grant, but held ones may be given back. The worker asks again later.
     Wait {
-        /// The worker that has held a lease for longest. It is the asking worker only if no other
-        /// holds any.
+        /// The worker whose lease was granted the longest ago. The asking worker itself counts only
+        /// if no other worker holds a lease.
         holder: Source,
         /// How long it has held that lease.
         held_for: Span,
@@ -48,7 +48,7 @@ pub enum CommitRefusal {
         /// The worker that holds it.
         holder: Source,
     },
-    /// No worker holds it: it was taken back, or never granted.
+    /// No worker holds it: it was taken back, or was not granted yet.
     NotGranted {
         /// The number of the lease.
         lease: u64,
@@ -66,14 +66,14 @@ impl fmt::Display for CommitRefusal {
             Self::HeldByAnother { lease, holder } => {
                 write!(
                     f,
-                    "lease {lease} is held by source {} now: work on it by another worker does not count twice",
+                    "lease {lease} is held by source {} now, so the commit of another worker is refused",
                     holder.0
                 )
             }
             Self::NotGranted { lease } => {
                 write!(
                     f,
-                    "lease {lease} is held by no worker: it was taken back or never granted, and will be granted again"
+                    "lease {lease} is held by no worker: it was taken back or not granted yet; a worker will be granted it later"
                 )
             }
             Self::Unknown { lease } => write!(f, "this run has no lease {lease}"),

@@ -1,5 +1,8 @@
-//! Committed leases: now, and before a given clock. Checkpoints need the latter, and so do shards
-//! that forget applied parts.
+//! Which leases are committed, now and in clocks before a given one, and up to which place all are.
+//! Checkpoints save those before their clock. Shards forget the applied parts of leases below a
+//! place.
+//!
+//! The clocks of commits are kept until they are settled.
 
 use super::{CLOCK_RUNS, FinishedLeases, LeaseAllocator, OrderIndex};
 use std::ops::Range;
@@ -13,8 +16,8 @@ impl LeaseAllocator {
     }
 
     /// The leases that were committed in clocks before `clock`, which a checkpoint at `clock` may
-    /// call done. A shard is copied when its frontier reaches `clock`, so the copy holds everything
-    /// pushed for them. Returns `None` if earlier clocks are [settled](Self::settle).
+    /// call done. A shard is saved when its frontier reaches `clock`, so the checkpoint holds
+    /// everything pushed for them. Returns `None` if earlier clocks are [settled](Self::settle).
     #[must_use]
     pub fn committed_before(&self, clock: Clock) -> Option<FinishedLeases> {
         (clock >= self.settled).then(|| self.all_but_open(self.committed_since(clock)))
@@ -27,11 +30,11 @@ impl LeaseAllocator {
         OrderIndex(open.into_iter().flatten().min().unwrap_or(self.next))
     }
 
-    /// The first place whose lease was not committed in a clock before `clock`. A shard with its
-    /// frontier at `clock` may forget the applied parts of all leases below. It must keep those of
-    /// leases committed later: a checkpoint at a clock in between calls them not done, and a run
-    /// resumed from it runs them again. Returns `None` if earlier clocks are
-    /// [settled](Self::settle).
+    /// The first place whose lease was not committed in a clock before `clock`. A shard whose
+    /// frontier has reached `clock` may forget the applied parts of all leases below that place. It
+    /// must keep those of leases committed later: a checkpoint taken before such a commit does not
+    /// call the lease done, and a run that resumes from it grants the lease again. Returns `None`
+    /// if earlier clocks are [settled](Self::settle).
     #[must_use]
     pub fn through_before(&self, clock: Clock) -> Option<OrderIndex> {
         let later = self.committed_since(clock).next().map_or(self.next, |places| places.start);

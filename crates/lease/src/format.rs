@@ -1,6 +1,6 @@
 //! Serialised form of the allocator, for the registry, from which a standby coordinator reads it.
 //!
-//! Reading accepts any bytes without panic, and allocates in proportion to their number.
+//! Malformed bytes give an error, never a panic. Reading takes memory in proportion to the bytes.
 
 use super::pace::{self, Pace};
 use super::spans::Spans;
@@ -12,10 +12,8 @@ use wire::{Field, Reader, WireError};
 /// The version of this format.
 const VERSION: u8 = 1;
 
-const OVERLAP: WireError = WireError::Malformed("a lease listed twice or out of order");
-
-/// A run of places: the first, and the one after the last.
-type Run = (u64, u64);
+/// A range of places: the first place, and the one after the last.
+type PlaceRange = (u64, u64);
 
 impl LeaseAllocator {
     /// Appends the allocator to `out`.
@@ -39,9 +37,9 @@ impl LeaseAllocator {
         self.settled.put(out);
         let workers = self.workers.iter().map(|(source, worker)| (*source, worker.pace.clone()));
         workers.collect::<Vec<_>>().put(out);
-        self.returned.iter().map(|(places, ())| (places.start, places.end)).collect::<Vec<Run>>().put(out);
-        put_runs(&self.held, |holding| holding.source, out);
-        put_runs(&self.recent, |clock| clock, out);
+        self.returned.iter().map(|(places, ())| (places.start, places.end)).collect::<Vec<PlaceRange>>().put(out);
+        put_ranges(&self.held, |holding| holding.source, out);
+        put_ranges(&self.recent, |clock| clock, out);
     }
 
     /// Reads an allocator that [`put`](Self::put) has written. Held leases count as held since
@@ -65,7 +63,7 @@ impl LeaseAllocator {
             allocator.workers.insert(source, Worker { held: 0, pace });
         }
         let next = allocator.next;
-        let returned = Vec::<Run>::get(input)?.into_iter().map(|run| (run, ()));
+        let returned = Vec::<PlaceRange>::get(input)?.into_iter().map(|range| (range, ()));
         fill(&mut allocator.returned, returned, next, |_, ()| Ok(()))?;
         let workers = &mut allocator.workers;
         let holder = |places: &Range<u64>, source: Source| {
@@ -86,7 +84,7 @@ impl LeaseAllocator {
         };
         fill(&mut allocator.recent, Vec::get(input)?, next, committed)?;
         if allocator.recent.runs() > CLOCK_RUNS {
-            return Err(WireError::Malformed("more runs of commit clocks than allowed"));
+            return Err(WireError::Malformed("commit clocks for more runs of leases than the allocator keeps"));
         }
         allocator.check_apart()?;
         Ok(allocator)
@@ -99,26 +97,29 @@ impl LeaseAllocator {
         let mut all: Vec<Range<u64>> =
             self.recent.iter().map(|(places, _)| places).chain(returned).chain(held).collect();
         all.sort_unstable_by_key(|places| places.start);
-        if all.windows(2).all(|pair| pair[0].end <= pair[1].start) { Ok(()) } else { Err(OVERLAP) }
+        match all.windows(2).all(|pair| pair[0].end <= pair[1].start) {
+            true => Ok(()),
+            false => Err(WireError::Malformed("a lease listed twice")),
+        }
     }
 }
 
-fn put_runs<T: Copy + Eq, F: Field>(spans: &Spans<T>, field: impl Fn(T) -> F, out: &mut Vec<u8>) {
+fn put_ranges<T: Copy + Eq, F: Field>(spans: &Spans<T>, field: impl Fn(T) -> F, out: &mut Vec<u8>) {
     spans.iter().map(|(places, value)| ((places.start, places.end), field(value))).collect::<Vec<_>>().put(out);
 }
 
-/// Fills `spans` with runs in rising order below `end`. `value` makes the value of each run from
-/// the field that was read.
+/// Fills `spans` with ranges, which must be in rising order and below `end`. `value` makes the
+/// value of each range from the field that was read.
 fn fill<T: Copy + Eq, F>(
     spans: &mut Spans<T>,
-    runs: impl IntoIterator<Item = (Run, F)>,
+    ranges: impl IntoIterator<Item = (PlaceRange, F)>,
     end: u64,
     mut value: impl FnMut(&Range<u64>, F) -> Result<T, WireError>,
 ) -> Result<(), WireError> {
     let mut from = 0;
-    for ((start, stop), written) in runs {
+    for ((start, stop), written) in ranges {
         if start < from || stop <= start || stop > end {
-            return Err(OVERLAP);
+            return Err(WireError::Malformed("a range of leases that is empty, out of order or not granted yet"));
         }
         from = stop;
         let places = start..stop;

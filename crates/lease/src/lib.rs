@@ -96,7 +96,7 @@ struct Worker {
 /// assert_eq!(allocator.commit(two, &[1], Clock(0), work).fresh, 1);
 /// assert_eq!(allocator.grant(Time(0), two, 1), GrantReply::Leases { leases: vec![0], share: 8 });
 /// assert_eq!(allocator.commit(one, &[0], Clock(0), work).refused[0].to_string(),
-///     "lease 0 is held by source 2 now: work on it by another worker does not count twice");
+///     "lease 0 is held by source 2 now, so the commit of another worker is refused");
 /// assert_eq!(allocator.commit(two, &[0], Clock(1), work).fresh, 1);
 /// assert!(allocator.is_over());
 /// # Ok::<(), lease::GrantTermsError>(())
