@@ -1,5 +1,6 @@
-//! Criteo's click logs: a label, 13 whole numbers I1…I13 and 26 categories C1…C26, separated by
-//! tabs.
+//! Parses Criteo's click logs: a label, 13 whole numbers I1…I13 and 26 categories C1…C26, separated
+//! by tabs. Each column after the label becomes one hashed categorical feature. An empty line is no
+//! row.
 
 use super::end_row;
 use crate::hash::Space;
@@ -10,9 +11,10 @@ const INTEGERS: usize = 13;
 /// Columns of features.
 const COLUMNS: usize = 39;
 
-/// Parses lines. Every column gives one feature of value 1 in a field of its own; a missing cell is
+/// Parses lines. Every column gives one feature of value 1 in a field of its own; an empty cell is
 /// a category like any other. A whole number is a category, too: itself up to 2, and above that 2 +
-/// ⌊ln(x)²⌋, so that large numbers share categories.
+/// ⌊ln(x)²⌋, so that large numbers share categories. If labels are ignored, the first column may be
+/// missing.
 #[derive(Clone, Debug)]
 pub struct Criteo {
     labels: Labels,
@@ -46,8 +48,11 @@ impl Criteo {
             (Labels::Ignored, COLUMNS) => false,
             (_, 40) => true,
             (_, found) => {
-                let found = format!("{found} columns");
-                return Err(RowFault { column: 1, expected: "40 columns with tabs between them".into(), found });
+                let expected = match self.labels {
+                    Labels::Ignored => "39 or 40 columns with tabs between them",
+                    _ => "40 columns with tabs between them",
+                };
+                return Err(RowFault { column: 1, expected: expected.into(), found: format!("{found} columns") });
             }
         };
         let mut at = 0;
@@ -133,6 +138,10 @@ mod tests {
                 (&letter, "5: expected a whole number or nothing in column I2, found `x`"),
                 (&fraction, "5: expected a whole number or nothing in column I3, found `1.5`"),
             ],
+        );
+        check(
+            &mut TextParser::criteo(Labels::Ignored, FeatureHash::default()),
+            &[("1\t2", "1: expected 39 or 40 columns with tabs between them, found 2 columns")],
         );
     }
 }
