@@ -1,8 +1,12 @@
-//! The training loop over leased data: workers lease the input range by range, instead of having
-//! fixed shares.
+//! The training loop over leased data: workers lease ranges of the input, learn from them and
+//! commit them, instead of having fixed shares. Workers may come and go, none has a special role,
+//! and there are no barriers.
 //!
-//! Workers may come and go, and every example counts once. No worker has a special role, and there
-//! are no barriers. The rest of a lost worker's leases goes to others.
+//! - **Lost workers.** The leases that a lost worker had not committed are granted to others. What
+//!   shards applied of them is not applied again, so every example counts once.
+//! - **Stopping early.** A worker that is told to stop ends the loop for all workers.
+//! - **Leaving.** A worker that is told to leave goes, and others are granted its leases. If no
+//!   other worker stays, it ends the loop instead.
 
 use crate::rounds::{Go, Learnt, Lesson, RoundsEnd, TrainError, weight_of};
 use crate::tally::{Counted, Tally};
@@ -35,15 +39,15 @@ pub struct Leased {
     reader: DataReader,
     cuts: Cuts,
     /// A hash of the training's settings: the same for all workers that were started with the same.
-    told: u64,
+    settings_hash: u64,
     per_clock: u32,
 }
 
 impl Leased {
     /// Cuts the files of `reader` into ranges, which depend only on the files and the size of
-    /// minibatches. `told` is a number, such as a hash of the settings, that is the same for all
-    /// workers started with the same settings. A worker with another number is refused.
-    pub fn of(reader: &DataReader, told: u64) -> Result<Self, DataError> {
+    /// minibatches. `settings_hash` is a hash of the training's settings. A worker with another
+    /// hash than the other workers is refused.
+    pub fn of(reader: &DataReader, settings_hash: u64) -> Result<Self, DataError> {
         let settings = reader.settings();
         let row_bytes = match (&settings.format, reader.files().first()) {
             (Format::Idx, Some(images)) => data::image_shape(images)?.pixels,
@@ -51,7 +55,7 @@ impl Leased {
         };
         let fewest = row_bytes.saturating_mul(FEWEST_MINIBATCHES).saturating_mul(settings.minibatch_rows as u64);
         let cuts = Cuts::of(reader, fewest.max(reader.bytes() / RANGES).max(1))?;
-        Ok(Self { reader: reader.clone(), cuts, told, per_clock: PER_CLOCK })
+        Ok(Self { reader: reader.clone(), cuts, settings_hash, per_clock: PER_CLOCK })
     }
 
     /// Sets how many minibatches a worker of average speed has in a clock. Others have more or
@@ -64,7 +68,7 @@ impl Leased {
 
     /// The same files, read once and in order.
     pub(crate) fn once(&self) -> Result<Self, DataError> {
-        Self::of(&self.reader.once(), self.told)
+        Self::of(&self.reader.once(), self.settings_hash)
     }
 
     /// How the files are read.
@@ -89,7 +93,7 @@ impl Leased {
         let settings = self.settings();
         let input = LeasedInput::new(self.cuts.ranges()).epochs(settings.epochs).per_clock(self.per_clock);
         let input = if settings.shuffle.is_some() { input.shuffled(settings.seed) } else { input };
-        let fingerprint = self.cuts.fingerprint() ^ u128::from(self.told) << 64;
+        let fingerprint = self.cuts.fingerprint() ^ u128::from(self.settings_hash) << 64;
         session.leases(name, &input.named(&self.to_string(), fingerprint))
     }
 
@@ -102,7 +106,7 @@ impl Leased {
 /// The files, ranges and settings as text, to help find out why two workers do not match.
 impl fmt::Display for Leased {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} by settings {:016x}", self.cuts, self.told)
+        write!(f, "{} with settings {:016x}", self.cuts, self.settings_hash)
     }
 }
 
@@ -123,8 +127,8 @@ pub(crate) fn make_leased_rounds<P: Default + Send + 'static>(
         Reading { leased, prepare: Arc::new(Mutex::new(prepare)), ahead: None, done: ReadProgress::default() };
     // Minibatches in the current clock.
     let mut in_clock = 0;
-    let mut told = false;
-    while !told && !leases.is_ended() {
+    let mut told_to_stop = false;
+    while !told_to_stop && !leases.is_ended() {
         let Some((lease, mut batches)) = reading.next(session, &mut leases)? else { break };
         let place = lease.place() as f64 / leased.leases() as f64;
         let mut lease = Some(lease);
@@ -149,12 +153,12 @@ pub(crate) fn make_leased_rounds<P: Default + Send + 'static>(
             let share = Some(place);
             let learnt = Learnt { epoch, examples, weight, loss, staleness, parked, progress, share };
             let go = watch(learnt);
-            told = match if session.is_draining() { Go::Leave } else { go } {
+            told_to_stop = match if session.is_draining() { Go::Leave } else { go } {
                 Go::On => false,
                 Go::Leave if others_stay(session)? => return Err(TrainError::Left),
                 Go::Stop | Go::Leave => true,
             };
-            if told || leases.is_ended() {
+            if told_to_stop || leases.is_ended() {
                 break;
             }
             reading.look_ahead(&mut leases)?;
@@ -164,12 +168,12 @@ pub(crate) fn make_leased_rounds<P: Default + Send + 'static>(
             // counts.
             Some(lease) if counted != Counted::default() => tally.add_part(&lease, counted)?,
             // A range without rows.
-            Some(lease) if !told => finish(&tally, &mut leases, lease, counted, &batches)?,
+            Some(lease) if !told_to_stop => finish(&tally, &mut leases, lease, counted, &batches)?,
             _ => {}
         }
         reading.done = reading.progress(&batches);
     }
-    if told || leases.is_ended() {
+    if told_to_stop || leases.is_ended() {
         if in_clock > 0 {
             session.clock()?;
         }

@@ -1,11 +1,17 @@
-//! Learning programs: each algorithm is one file, written with sessions, tables and minibatches.
+//! Learning programs, written with sessions, tables and minibatches. Each algorithm is one module.
 //!
-//! - A [`Program`](program::Program) computes the gradients of a minibatch of sparse examples, and
-//!   [`train`](train::train) pulls and pushes for it. [`mlp`] learns from dense examples.
-//! - [`rounds`] is the training loop that they share: read a minibatch, learn from it, end the
-//!   clock.
+//! - Programs of sparse examples implement [`Program`](program::Program), which computes the
+//!   gradients of a minibatch: [`linear`], [`logistic`], [`softmax`], [`fm`].
+//!   [`train`](train::train) pulls and pushes for them. [`gather`] finds the keys of a minibatch.
+//! - [`mlp`] learns from dense examples. [`product`] multiplies its matrices.
 //! - [`proximal`] solves ℓ1 logistic regression to the optimum, block by block.
-//! - [`model`] and [`predict`] save what was learnt and predict with it.
+//! - [`rounds`] is the training loop that the programs share: read a minibatch, learn from it, end
+//!   the clock. [`leased`] is the loop over leased data, and [`tally`] counts what all workers have
+//!   learnt.
+//! - [`scaling`] standardises features. [`shrink`] gives tables codecs. [`once`] does work on one
+//!   worker for all.
+//! - [`model`] saves what was learnt, [`predict`] predicts with it, and [`figures`] measures how
+//!   well.
 
 pub mod figures;
 pub mod fm;

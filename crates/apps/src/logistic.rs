@@ -1,7 +1,9 @@
-//! Logistic regression, for two classes: one weight for each feature.
+//! Logistic regression, for two classes: one weight for each feature and, if the training has a
+//! constant term, one for that.
 //!
-//! Let y ∈ {0, 1}, z = Σ w x (the score) and p = σ(z). An example's loss is −y ln p − (1−y)
-//! ln(1−p), and its derivative by w is (p − y) x.
+//! Let y ∈ {0, 1}, z = Σ w x (the score) and p = σ(z) (the predicted probability of y = 1). An
+//! example's loss is −y ln p − (1−y) ln(1−p). Its derivative by w is (p − y) x. Both are multiplied
+//! by the example's importance. Predictions are scores.
 
 use crate::gather::Examples;
 use crate::program::{Program, Task, Weights};
@@ -23,7 +25,7 @@ pub fn log_loss(score: f64, label: f32) -> f64 {
 
 /// Logistic regression.
 pub struct Logistic {
-    /// λ₂ of the weights.
+    /// The strength λ₂ of the ℓ2 penalty λ₂ w²/2 on each weight.
     pub l2: f64,
 }
 
@@ -59,6 +61,7 @@ impl Program for Logistic {
         loss
     }
 
+    /// Appends the scores, which are log-odds ([`Task::Binary`]).
     fn predict(&self, examples: &Examples<'_>, weights: &[&[f32]], predictions: &mut Vec<f32>) {
         predictions.extend(examples.iter().map(|example| example.score(weights[0]) as f32));
     }

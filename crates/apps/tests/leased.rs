@@ -302,7 +302,7 @@ fn a_worker_with_other_settings_is_refused() {
         });
         begins.recv_timeout(Duration::from_secs(60)).unwrap();
         let problem = train(&other, &Counter, &training, None, &told(2), |_| Go::On).err().unwrap().to_string();
-        assert!(problem.contains("by settings 0000000000000001"), "{problem}");
+        assert!(problem.contains("with settings 0000000000000001"), "{problem}");
         other.abandon("it does not belong here");
         first.join().unwrap().unwrap_err();
     });

@@ -1,5 +1,7 @@
-//! Load balancing by data leases: a permanently slow worker gets less work, and the others do not
-//! wait for it.
+//! Load balancing by data leases, with one worker that is permanently slow.
+//!
+//! With several minibatches a clock, the slow worker gets less work, and the others seldom wait for
+//! it. With one minibatch a clock, all workers get the same work, and the others mostly wait.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -95,19 +97,19 @@ fn learn(per_clock: u32) -> [Part; 3] {
 }
 
 #[test]
-fn a_permanently_slow_worker_gets_less_work_and_holds_up_no_other() {
-    for (per_clock, follows) in [(1, false), (8, true)] {
+fn a_slow_worker_gets_less_work_only_if_a_clock_has_several_minibatches() {
+    for (per_clock, shares_follow_speed) in [(1, false), (8, true)] {
         let [one, two, slow] = learn(per_clock);
         println!("{per_clock} minibatches a clock: {one:?}, {two:?}; the slow one {slow:?}");
         assert_eq!(one.rows + two.rows + slow.rows, ROWS);
         let reads = one.reads + two.reads;
         let parked = one.parked + two.parked;
-        if follows {
-            assert!(slow.rows < ROWS / 5, "it has a tenth of the others' speed: {slow:?}");
-            assert!(4 * parked < reads, "the others mostly go on: {one:?}, {two:?}");
+        if shares_follow_speed {
+            assert!(slow.rows < ROWS / 5, "the slow worker should get less than a fifth of the rows: {slow:?}");
+            assert!(4 * parked < reads, "fewer than a quarter of the others' reads should wait: {one:?}, {two:?}");
         } else {
-            assert!(slow.rows > ROWS / 4, "all workers have the same number: {slow:?}");
-            assert!(2 * parked > reads, "the others mostly wait: {one:?}, {two:?}");
+            assert!(slow.rows > ROWS / 4, "the slow worker should get more than a quarter of the rows: {slow:?}");
+            assert!(2 * parked > reads, "more than half of the others' reads should wait: {one:?}, {two:?}");
         }
     }
 }

@@ -191,7 +191,7 @@ fn importances_count_in_the_loss_and_proximal_steps_refuse_them() {
     assert!((first - 2f64.ln()).abs() < 1e-6, "before training, the loss is ln 2 for any importance: {first}");
     fails(
         &["train", "logistic", "--data", &data, "--updater=proximal", "--l1=0.01"],
-        "proximal steps count every row as one example",
+        "the proximal method counts each row as one example",
     );
 }
 

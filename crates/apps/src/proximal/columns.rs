@@ -1,5 +1,6 @@
-//! A worker's examples as a sparse matrix by columns, in blocks of features, for a method that
-//! moves one block of weights at a time.
+//! A worker's examples in memory as a sparse matrix by columns (CSC), whose columns are sorted by
+//! block. A block is a set of features, the same for all workers: the proximal method takes one
+//! block at a time.
 
 use data::{DataError, DataReader, ReadProgress};
 use std::ops::Range;
@@ -10,11 +11,14 @@ pub struct ExampleColumns {
     pub labels: Vec<f32>,
     /// The key of each column, rising within each block.
     pub keys: Vec<u64>,
-    /// Where each block's columns begin in `keys`, and where the last one's end.
+    /// For each block, the index in `keys` of its first column; then the number of columns.
     blocks: Vec<usize>,
-    /// Where each column's entries begin, and where the last one's end.
+    /// For each column, the index in `rows` and `values` of its first entry; then the number of
+    /// entries.
     offsets: Vec<usize>,
+    /// The row of each entry.
     rows: Vec<u32>,
+    /// The value of each entry.
     values: Vec<f32>,
 }
 
@@ -33,7 +37,7 @@ impl ExampleColumns {
         for batch in &mut batches {
             let batch = batch?;
             if batch.importances().is_some() {
-                let problem = "proximal steps count every row as one example, but some rows have another importance; \
+                let problem = "the proximal method counts each row as one example, but a row has another importance than 1; \
                                use ftrl, or remove the importances";
                 return Err(DataError::Setting { problem: problem.to_owned() });
             }
