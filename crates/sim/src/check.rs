@@ -5,17 +5,18 @@
 //! hold (`decode.rs`). Other tables are skipped.
 
 mod active;
+mod bounds;
 mod clocks;
 mod counted;
 mod feed;
 mod order;
-mod queues;
 mod row_state;
 
 use crate::decode::{Row, rows};
 use crate::history::{Fate, FinishedRead, History, HistoryEvent, Mark};
 use crate::program::TableIndex;
 pub use active::nothing_that_counts_is_left_out;
+pub use bounds::{held_clocks_at_most, open_reads_at_most};
 pub use clocks::{
     failed_clocks_are_seen_alike, reads_hold_exactly_the_clocks_below_the_reported_one,
     scans_show_no_row_before_its_clock,
@@ -26,7 +27,6 @@ pub use order::{
     assigned_values_never_go_back, barriers_hold, delay_at_most, fifo_per_worker, no_silent_wait, one_head_at_a_time,
     runs_after,
 };
-pub use queues::{held_clocks_at_most, open_reads_at_most};
 pub use row_state::{deletes_follow_the_update_of_their_clock, rows_are_as_their_writer_left_them};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -1,12 +1,13 @@
-//! Rules of bounds: how much may be under way at once.
+//! Rules of bounds: how many clocks with held pushes a worker may be ahead, and how many reads it
+//! may have open.
 
 use super::{Checker, broken};
 use crate::history::HistoryEvent;
 use std::collections::{BTreeMap, BTreeSet};
 use types::{Clock, Combine};
 
-/// A worker that pushed to a by-clock table in a clock ends it only while the slowest worker is
-/// fewer than `most` clocks behind.
+/// A worker that pushed in a clock to a table that combines by clock ends that clock only while the
+/// slowest worker is fewer than `most` clocks behind.
 #[must_use]
 pub fn held_clocks_at_most(most: u64) -> Checker {
     Box::new(move |history| {
