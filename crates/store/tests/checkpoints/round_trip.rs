@@ -1,4 +1,5 @@
-//! Property tests: all data of a checkpoint reads back bit for bit.
+//! Property test: shards, residuals and manifests of a checkpoint read back bit for bit, and
+//! verify. A second test compares a manifest's JSON with the documented fields.
 
 use crate::support::{JOB, manifest};
 use proptest::prelude::*;
