@@ -1,4 +1,5 @@
-//! The set of finished leases, in a compact form.
+//! The set of finished leases, in a compact form: the first place that is not done, and the runs of
+//! done places beyond it. Checkpoints save it, and a resumed run starts from it.
 
 use super::{LeaseOrder, OrderIndex};
 use std::ops::Range;

@@ -5,7 +5,8 @@
 //! index`. The coordinator grants leases to a worker. The worker learns from them and commits them
 //! with the clock that it ended.
 //!
-//! - **Every lease is committed exactly once.**
+//! - **A lease is committed at most once.** A commit of a committed lease counts as repeated. A
+//!   commit of an open lease by a worker that does not hold it is refused.
 //! - **Leases of a lost worker are granted again**, under the same numbers, before any new lease.
 //! - **Memory follows the open leases**, not the finished ones. Below the first lease that was
 //!   never granted, every lease that is neither held nor given back is done.

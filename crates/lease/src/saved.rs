@@ -1,4 +1,5 @@
-//! The data leases in a checkpoint: the terms of a data set, and its finished leases.
+//! The data leases in a checkpoint: the name and terms of a data set, and its finished leases.
+//! Reading refuses finished leases that do not fit the terms.
 
 use super::{FinishedLeases, GrantTerms, LeaseAllocator, ResumeError};
 use wire::{Field, LeaseTerms, Reader, WireError};

@@ -1,4 +1,4 @@
-//! Terms of data leases, and why terms are refused.
+//! Terms of data leases, why terms are refused, and why a run cannot resume another run's leases.
 
 use super::LeaseOrder;
 use std::fmt;
