@@ -6,7 +6,7 @@
 //!   z = Σ w x + Σ_f ((Σ v_f x)² − Σ v_f² x²) / 2
 //!
 //! and its derivative by v_f is x (Σ v_f x − v_f x). The constant term has no factors. The loss is
-//! that of logistic regression.
+//! that of logistic regression, multiplied by the example's importance. Predictions are scores.
 
 use crate::gather::{Example, Examples};
 use crate::logistic::{log_loss, sigmoid};

@@ -1,5 +1,8 @@
-//! Finds the distinct keys of a minibatch, and for each feature the place of its weight among the
-//! rows that are pulled for those keys.
+//! Prepares a minibatch for a program: finds its distinct keys, and for each feature the place of
+//! its weight among the rows that are pulled for those keys. Standardises the values if asked to.
+//!
+//! Small keys are looked up in an array, others in a hash table. Both keep stamps, so nothing is
+//! cleared between minibatches.
 
 use crate::scaling::{Scale, Scaling};
 use data::Minibatch;

@@ -1,6 +1,7 @@
 //! Linear regression: predicts a number, with one weight for each feature and squared loss.
 //!
 //! With the score z = Σ w x, an example's loss is (z − y)²/2, and its derivative by w is (z − y) x.
+//! Both are multiplied by the example's importance. Predictions are scores.
 
 use crate::gather::Examples;
 use crate::program::{Program, Task, Weights};

@@ -1,5 +1,6 @@
-//! Models: the tables that a program has learnt, as a file in the safetensors format, with the
-//! settings of the training in its header. The same model gives the same file, byte for byte.
+//! Models: the tables that a program has learnt, without rows that are all zeros. A model is a file
+//! in the safetensors format, with the settings of the training in its header. The same model gives
+//! the same file, byte for byte.
 
 use crate::output::write_whole;
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};

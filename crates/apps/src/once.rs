@@ -1,5 +1,5 @@
-//! Work that one worker does for all, once, such as writing the model. If that worker is lost,
-//! another does the work.
+//! Work that one worker does for all while they wait, such as writing the model. If that worker is
+//! lost before it has committed the work, another does the work again.
 
 use slackwater::Session;
 use slackwater::data_leases::LeasedInput;

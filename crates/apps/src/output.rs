@@ -1,7 +1,8 @@
-//! Writes a file whole or not at all: under another name beside it, then renamed.
+//! Writes a file whole or not at all: writes it under another name beside it, syncs it, then
+//! renames it. A symbolic link stays, and its target is replaced.
 //!
-//! Only regular files are replaced. A FIFO or a device is written through. A symbolic link stays,
-//! and its target is replaced.
+//! A FIFO, a device and the missing target of a link are written directly, so a failure may leave a
+//! part of the bytes there.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};

@@ -1,4 +1,5 @@
-//! Predicts with a model, and measures how well it predicts.
+//! Predicts with a saved model, minibatch after minibatch, and measures how well it predicts. Needs
+//! no cluster.
 
 use crate::figures::{Fit, Quality};
 use crate::gather::{BIAS, Gather, GatheredKeys};

@@ -1,7 +1,9 @@
 //! The training loop that workers run together: read a minibatch, learn from it, end the clock.
+//! This file has the loop for fixed shares of the data; `leased.rs` has the one for leased data.
 //!
-//! It ends for all workers in the same way: at the end of the data, when one is told to stop, or
-//! when one cannot go on with its share.
+//! With fixed shares it ends for all workers in the same way and at the same clock: at the end of
+//! the data, when one is told to stop or to leave, or when one cannot go on with its share. Then
+//! the others return an error, too.
 
 use crate::leased::{Leased, make_leased_rounds};
 use crate::tally::Tally;

@@ -1,10 +1,10 @@
-//! Standardisation: scales each feature to mean 0 and standard deviation 1 over all workers' rows.
-//! The means and deviations are measured in a pass of its own.
+//! Standardisation: scales each feature, and the labels of a regression, to mean 0 and standard
+//! deviation 1 over all workers' rows. The means and deviations are measured in a pass of its own.
 //!
 //! A feature that some rows lack is only divided by the root of its mean square over all rows.
-//! Subtracting its mean would give it to every row. [`Scaling::unfold`] turns weights of
-//! standardised features into weights of the features themselves, so that all models are of the
-//! same kind.
+//! Subtracting its mean would give it to every row. A constant feature stays as it is.
+//! [`Scaling::unfold`] turns weights of standardised features into weights of the features
+//! themselves, so that all models are of the same kind.
 
 use crate::gather::BIAS;
 use crate::model::ModelTable;

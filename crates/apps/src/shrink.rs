@@ -1,5 +1,5 @@
-//! Gives a program's tables codecs, and sets what else the codecs need: combining by clock, and a
-//! cache.
+//! Gives a program's tables codecs, and sets what else lossy codecs for reads need: combining by
+//! clock, and a cache. Leaves out those codecs for tables that cannot use them.
 
 use slackwater::policy::{Codecs, Combine, Reduce, is_lossy};
 use slackwater::{TableSpec, UpdaterSpec};

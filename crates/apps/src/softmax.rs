@@ -2,7 +2,8 @@
 //! weight for each class.
 //!
 //! Let z_c = Σ w_c x (the scores) and p = softmax(z). An example of class y has the loss −ln p_y,
-//! and its derivative by w_c is (p_c − [c = y]) x.
+//! and its derivative by w_c is (p_c − [c = y]) x. Both are multiplied by the example's importance.
+//! Predictions are the probabilities p.
 
 use crate::gather::{Example, Examples};
 use crate::program::{Program, Task, Weights};

@@ -1,5 +1,8 @@
 //! Training of programs of sparse examples. For each minibatch: pull the weights of its features,
 //! compute the gradients, push them.
+//!
+//! Also the settings that all programs share (update rule, learning rates, consistency, codecs),
+//! and how workers set the learning rate of each epoch.
 
 use crate::gather::{Gather, GatheredKeys};
 use crate::program::{Program, Weights};

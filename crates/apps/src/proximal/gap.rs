@@ -1,5 +1,5 @@
-//! Duality gap: how far the objective is from the optimum, by a lower bound on the objective of any
-//! weights.
+//! Duality gap: how far, at most, the objective is above the optimum, by a lower bound on the
+//! objective of any weights. All workers compute it together, through tables.
 //!
 //! Fenchel duality: let α_i ∈ [0, 1] and θ_i = α_i y_i, with |Σ_i θ_i x_ij| ≤ λ for all j. Then no
 //! objective is less than −Σ α ln α + (1 − α) ln(1 − α). At the optimum, α_i = σ(−y_i z_i) attains

@@ -1,5 +1,6 @@
-//! The worker's side of the method: it pushes the gradient and curvatures of a block, and updates
-//! its rows' scores when it reads new weights.
+//! The worker's side of the proximal method: it pushes the gradient and curvatures of a block, and
+//! updates its rows' scores when it reads new weights. It tracks the steps under way, whose joint
+//! effect the curvatures must bound.
 
 use super::blocks::{BlockFeatures, Blocks, Take};
 use super::columns::ExampleColumns;
