@@ -1,5 +1,5 @@
-//! Network namespaces of this machine (Linux, `ip` of iproute2). A process in a namespace sees a
-//! network of its own, as on another host.
+//! Network namespaces of this machine (Linux, `ip` and `tc` of iproute2). A process in a namespace
+//! sees a network of its own, as on another host.
 //!
 //! The machine's own network is not touched. Making a namespace takes root, or at least the right
 //! to administer networks.

@@ -1,5 +1,5 @@
-//! Where the output of a process goes. A thread reads each pipe, so the process never stalls
-//! because a pipe is full.
+//! Where the output of a process goes: to a file, into memory, line by line to a function, or
+//! nowhere. A thread reads each pipe, so the process never stalls because a pipe is full.
 
 use std::fmt;
 use std::fs::File;

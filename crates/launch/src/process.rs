@@ -1,4 +1,5 @@
-//! One process that this program has started: its output, signals to it, and its end.
+//! One process that this program has started: its output, signals to it, and its end. Dropping it
+//! kills the process.
 
 use std::io;
 use std::process::{Child, ExitStatus};

@@ -1,4 +1,5 @@
-//! Signals to this process, noted in a flag that a loop polls.
+//! The last signal to this process, noted in a flag that a loop polls. A later signal replaces one
+//! that was not taken yet.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

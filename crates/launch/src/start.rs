@@ -1,5 +1,5 @@
-//! How a process is started: its program, arguments and output. On Linux, the kernel kills it when
-//! its launcher ends.
+//! How a process is started: its program, arguments, environment and output. On Linux, the kernel
+//! kills the process when the thread that started it ends.
 
 use std::ffi::OsStr;
 use std::io;
@@ -13,8 +13,9 @@ use crate::{OutputTarget, Process, ProcessError};
 /// ```
 /// use launch::{OutputTarget, Start};
 ///
-/// let mut process = Start::program("greeter", "echo").args(["good",
-/// "day"]).stdout(OutputTarget::Capture).spawn()?; assert!(process.wait()?.success());
+/// let start = Start::program("greeter", "echo").args(["good", "day"]);
+/// let mut process = start.stdout(OutputTarget::Capture).spawn()?;
+/// assert!(process.wait()?.success());
 /// assert_eq!(process.stdout(), "good day\n");
 /// # Ok::<(), launch::ProcessError>(())
 /// ```

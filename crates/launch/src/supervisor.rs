@@ -1,5 +1,5 @@
-//! Supervises the processes of a run on this host: starts them, forwards their output, replaces
-//! lost ones, and ends all of them.
+//! Supervises the processes of a run on this host: starts them, forwards their output, passes
+//! signals on to the workers, replaces lost processes if it may, and ends all of them.
 //!
 //! When the run cannot survive the loss of a process, the other processes get time to notice the
 //! loss, report it and end. A process that has not ended by then is killed.
