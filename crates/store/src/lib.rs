@@ -1,10 +1,11 @@
 //! Checkpoints: writes and reads all that a run needs to resume after everything was lost. They are
 //! kept in memory, in a folder, or in an object store.
 //!
-//! A checkpoint is a folder of [safetensors] files, one for each shard of each table, and a
-//! manifest that lists them with their lengths and checksums. The manifest is written last, so a
-//! checkpoint exists whole or not at all. The checksums show later damage. This crate knows
-//! nothing of servers and workers: it writes the data that its caller passes.
+//! A checkpoint is a folder of [safetensors] files, one for each shard of each table and one for
+//! the residuals of each worker, and a manifest that lists them with their lengths and checksums.
+//! The manifest is written last, so a checkpoint exists whole or not at all. The checksums show
+//! later damage. This crate does not talk to servers or workers: it writes the data that its caller
+//! passes.
 //!
 //! ```
 //! use std::num::NonZeroUsize;

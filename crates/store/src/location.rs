@@ -1,4 +1,5 @@
-//! Parses the location of a store: memory, a folder, or a bucket of an object store.
+//! Parses the location of a store: memory, a folder, or a bucket of an object store. Holds the
+//! settings for reaching it.
 
 use crate::fault::explain_io;
 use crate::{StoreError, s3};

@@ -1,5 +1,5 @@
-//! The manifest: the list of a checkpoint's files. It is written last, so a checkpoint exists
-//! exactly when its manifest does.
+//! The manifest: lists a checkpoint's tables and files, its clock, and the data leases that are
+//! done. It is written last, so a checkpoint exists exactly when its manifest does.
 //!
 //! The file is JSON. Its last field is the checksum of everything else in the file, so the reader
 //! rejects a manifest that was truncated or changed.

@@ -1,4 +1,5 @@
-//! Reads and writes the files of checkpoints in an object store, with blocking calls.
+//! Reads, writes, lists and removes the files of checkpoints in an object store, with blocking
+//! calls. Retries a request whose answer did not arrive whole.
 //!
 //! A file is written from pieces that the caller keeps; at most [`PARTS_UNDER_WAY`] parts of it are
 //! copied at a time. It is read part by part, with up to [`PARTS_UNDER_WAY`] requests at a time.

@@ -1,4 +1,5 @@
-//! An open checkpoint: its manifest, and reading its files one at a time.
+//! An open checkpoint: its manifest, and the data of its files, read one file at a time and
+//! compared with the manifest.
 
 use crate::manifest::{FileEntry, Manifest};
 use crate::residuals::{self, ResidualBytes, residuals_from_contents};

@@ -1,4 +1,5 @@
-//! A store of checkpoints: lists, begins, opens and prunes them.
+//! A store of checkpoints: probes it, lists, begins, opens and checks checkpoints, and prunes old
+//! and unfinished ones.
 
 use crate::location::{StoreSettings, locate};
 use crate::manifest::FILE;
