@@ -1,5 +1,6 @@
 //! The simulated network: it encodes every frame to bytes, applies the faults of [`Faults`], and
-//! decodes the frame when it arrives.
+//! decodes the frame when it arrives. It can also cut nodes off, cut or slow links, break
+//! connections and bound bandwidth.
 
 use crate::faults::{FaultCounts, Faults};
 use crate::random::Xoshiro256;

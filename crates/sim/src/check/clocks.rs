@@ -1,4 +1,5 @@
-//! Rules of tables that combine pushes by clock.
+//! Rules of tables that combine pushes by clock: a read holds exactly the clocks below the one that
+//! it reports, a scan shows no row early, and all workers see the same clocks fail.
 
 use super::{Checker, broken, each_row};
 use crate::history::{FinishedRead, History, HistoryEvent};

@@ -1,5 +1,5 @@
 //! Rules of rows that count: every push adds 1 to each number, so a row tells how many pushes it
-//! holds, with any codec.
+//! holds, with any codec. Pushes count once, and so do the examples of each lease.
 
 use super::{Checker, broken};
 use crate::history::HistoryEvent;

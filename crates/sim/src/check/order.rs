@@ -1,4 +1,5 @@
-//! Rules of order: pushes of one worker, tasks, heads of a shard, barriers, and notices in time.
+//! Rules of order and time: a worker's pushes, assigned values, tasks after those that they depend
+//! on, one head of a shard at a time, barriers, and notices to workers that wait.
 
 use super::{Checker, any_read, broken, each_row};
 use crate::history::{HeadSaid, History, HistoryEvent};

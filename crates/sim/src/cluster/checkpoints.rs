@@ -1,8 +1,8 @@
 //! Checkpoints in a simulated run, and runs that resume from one.
 //!
 //! A checkpoint is begun at a given time, and tried again until one is whole or the run is over.
-//! Copies of shards count as written at once. The messages about them travel through the network
-//! like all others.
+//! Files of shards and residuals count as written at once. The messages about them travel through
+//! the network like all others.
 
 use super::{Cluster, Happening, RunSize, control};
 use crate::check::Violation;

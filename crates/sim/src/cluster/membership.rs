@@ -1,4 +1,4 @@
-//! Nodes that crash, join, leave or are cut off while the run lasts.
+//! Nodes that crash, join, leave or are cut off while the run lasts, and links that fail.
 
 use super::actor::{Actor, Presence};
 use super::moments::SOON;

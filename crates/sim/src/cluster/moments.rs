@@ -1,5 +1,5 @@
-//! Crashes in the middle of something: a node crashes when the first message of it is sent, or very
-//! soon after.
+//! Crashes in the middle of something, such as a checkpoint: a node crashes at a random time within
+//! 8 ms of the first message that belongs to it.
 
 use super::{Cluster, Happening};
 use types::{NodeId, PlanNumber, Span};

@@ -1,5 +1,5 @@
-//! The simulated shell of each node: it hands frames that arrive to the machine, ticks it, and
-//! sends heartbeats.
+//! The simulated shell of each node: it hands frames that arrive to the machine, ticks it, sends
+//! heartbeats, and tells workers when a broken connection is made anew.
 
 use super::actor::{Actor, Presence};
 use super::schedule::Happening;
