@@ -1,4 +1,4 @@
-//! Converts UCI bags of words to LibSVM text.
+//! Converts UCI bags of words to LibSVM text, with counts or TF-IDF as values.
 //!
 //! - `docword` has three heading lines (numbers of documents, words and entries). Then each line is
 //!   `doc word count`, in the order of documents; documents and words count from 1.

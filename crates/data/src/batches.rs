@@ -1,5 +1,5 @@
-//! Read-ahead: a thread fills minibatches while the program learns. At most [`AHEAD`] wait, and the
-//! program hands their memory back to be filled again.
+//! Read-ahead: a thread fills minibatches, and prepares a value from each, while the program
+//! learns. At most [`AHEAD`] wait, and the program hands their memory back to be filled again.
 
 use crate::source::Counters;
 use crate::{BatchSource, DataError, Minibatch, ReadProgress};

@@ -1,5 +1,5 @@
 //! Cuts input files into ranges, in the same way for every worker. Data leases are granted for
-//! these ranges.
+//! these ranges. A fingerprint shows whether two workers have cut the same files in the same way.
 //!
 //! A range is a stretch of one file that can be read by itself:
 //! - Plain text: some bytes. The range has the lines that begin in them.
@@ -7,7 +7,8 @@
 //! - IDX: images.
 //! - A compressed file is one range, because reading cannot start in its middle.
 //!
-//! Where ranges begin is computed, not stored, so ten million ranges take no memory.
+//! Where ranges of text and images begin is computed, not stored, so ten million ranges take no
+//! memory. For Parquet, the first row of each range is stored.
 
 #[cfg(test)]
 mod tests;

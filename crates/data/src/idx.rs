@@ -1,6 +1,6 @@
-//! Reads IDX images (MNIST and the like). An image is a row; a pixel that is not black is a
-//! feature, with its number as the key and a value from 0 to 1. Labels are in a file of their own,
-//! found by its name.
+//! Reads IDX images (MNIST and the like): those of this worker's share or of one range. An image is
+//! a row; a pixel that is not zero is a feature, with its number as the key and a value up to 1.
+//! Labels are in a file of their own, found by its name.
 
 use crate::bad_rows::BadRows;
 use crate::cuts::Layout;

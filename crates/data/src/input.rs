@@ -1,5 +1,6 @@
 //! One input file as a stream of bytes, decompressed if it is gzip or Zstandard. The file's first
-//! bytes decide which, not its name. Also finds the files that names and patterns stand for.
+//! bytes decide which, not its name. Also finds the files that names and patterns stand for, and
+//! reads small text files.
 
 use crate::DataError;
 use flate2::bufread::MultiGzDecoder;

@@ -1,5 +1,5 @@
-//! Cuts a file into lines. The buffer grows with the longest line, and a line above the limit is
-//! reported instead of read.
+//! Cuts a file into lines, and skips to a line further on without reading the text between. The
+//! buffer grows with the longest line, and a line above the limit is reported instead of read.
 
 use crate::DataError;
 use crate::input::InputFile;

@@ -1,5 +1,5 @@
-//! A minibatch: examples in columns (labels, offsets, keys, values), which a learning loop reads
-//! from front to back. It is cleared and filled again, to use its memory again.
+//! A minibatch: examples in columns (labels, importances, offsets, keys, values, fields), which a
+//! learning loop reads from front to back. It is cleared and filled again, to use its memory again.
 
 /// Some examples. The features of row i are `offsets()[i] .. offsets()[i + 1]` of `keys()` and
 /// `values()`.

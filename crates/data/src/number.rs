@@ -1,5 +1,5 @@
-//! Parses numbers in text: short ones eight bytes at a time, others with `str::parse`. Every result
-//! equals that of `str::parse`, bit for bit.
+//! Parses numbers in text: short decimal numbers eight bytes at a time, indices digit by digit, all
+//! others with `str::parse`. Every number equals the result of `str::parse`, bit for bit.
 
 /// Up to eight bytes of `line` from `at`, the first one lowest, with zeros past the end.
 #[inline(always)]

@@ -1,7 +1,7 @@
-//! Reads Parquet files, one after another: the columns are read a chunk at a time, and put together
-//! into rows.
+//! Reads Parquet files, one after another: the rows of this worker's share or of one range. The
+//! columns are read a chunk at a time, and put together into rows.
 //!
-//! A damaged file gives an error or other rows, and never ends the process: a panic of the Parquet
+//! A damaged file gives an error or wrong rows, and never ends the process: a panic of the Parquet
 //! library is caught.
 
 mod column;

@@ -1,5 +1,5 @@
-//! CSV: cells in named columns. A cell may be quoted (RFC 4180), but a line end always ends the
-//! row, even within quotes.
+//! CSV: cells in named columns, whose roles are given or guessed from the first lines. A cell may
+//! be quoted (RFC 4180), but a line end always ends the row, even within quotes.
 
 use super::{ColumnError, ColumnRole, ColumnRoles, ColumnRules, end_row, without_return};
 use crate::number::finite;
