@@ -1,5 +1,5 @@
-"""Launchers of runs on this host: they start servers and workers as processes, and end them
-together."""
+"""Launchers of runs on this host, whose workers each call a function or run a script. They start
+servers and workers as processes, and end them together."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A server process of a run on this host; ``slackwater.launch`` and ``python -m slackwater.run``
-start it."""
+"""A process of server threads, of the coordinator, or of both, in a run on this host.
+``slackwater.launch`` and ``python -m slackwater.run`` start it."""
 
 import argparse
 import sys

@@ -1,4 +1,5 @@
-"""Tables: pushes and pulls of rows, with NumPy arrays or PyTorch tensors on the CPU."""
+"""Tables: pushes, pulls and deletions of rows, and saving and loading of whole tables, with NumPy
+arrays or PyTorch tensors on the CPU."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """Embeddings of any size: the servers hold the rows in a sparse table, rows are made on first use,
-and a worker pulls the rows of one batch at a time."""
+and a worker pulls the rows of one batch at a time. It can prefetch those of the next batches, and
+pushes their gradients."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Work of one worker before the others go on, and broadcasts of its tensors. Uses a table, not a
-barrier. A worker that joins meanwhile would wait here for the others, and they would wait for it at
-the barrier."""
+"""Work of one worker before the others go on, and broadcasts of its tensors. The others poll a
+table and do not use a barrier: a worker that joins meanwhile would wait here for them, and they
+would wait for it at the barrier."""
 
 from __future__ import annotations
 
