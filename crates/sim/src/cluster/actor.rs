@@ -1,5 +1,6 @@
 //! A worker with its program: runs the program step by step, and records in the history what it
 //! does and sees.
+#![deny(clippy::wildcard_enum_match_arm)]
 
 use super::follower::Follower;
 use super::learner::Learner;
@@ -216,13 +217,18 @@ impl Cluster {
                 | Action::PullRowState { .. }
                 | Action::Scan { .. }
                 | Action::Follow { .. }
-                | Action::Ask { .. }
-                    if self.sabotage != Some(Sabotage::AskWithoutRoom) =>
-                {
-                    !actor.worker.may_read()
-                }
+                | Action::Ask { .. } => self.sabotage != Some(Sabotage::AskWithoutRoom) && !actor.worker.may_read(),
                 Action::WaitUntilIdle => !actor.worker.is_idle(),
-                _ => false,
+                Action::MakeTable(_)
+                | Action::Compute(_)
+                | Action::Push { .. }
+                | Action::Set { .. }
+                | Action::Delete { .. }
+                | Action::Tune { .. }
+                | Action::JumpFrom { .. }
+                | Action::Learn(_)
+                | Action::Limit(_)
+                | Action::Barrier => false,
             };
             if must_wait {
                 return;
