@@ -78,6 +78,7 @@ pub use wire::Keys;
 /// # Ok::<(), slackwater::Error>(())
 /// ```
 pub mod prelude {
+    pub use crate::feed::{FollowFrom, FollowOptions};
     pub use crate::policy::{Codecs, Combine, NumberType, Reduce};
     pub use crate::table::options::*;
     pub use crate::{
