@@ -1,5 +1,8 @@
 //! Replication through the parts of a shard: its role in the chain, the batches that it sends, and
 //! the chunks that it takes in.
+//!
+//! A replica checks every chunk of a batch before it applies the first one, so a malformed batch
+//! changes nothing.
 
 use crate::changes::ChangeLog;
 use crate::follow::Followers;
@@ -9,7 +12,7 @@ use crate::metadata::ShardMetadata;
 use crate::shard::Shard;
 use crate::shard::remove::follow_removal;
 use crate::view::ShardView;
-use types::{Clock, NodeId, Plan, PositionRange, Time, WorkerId};
+use types::{Clock, NodeId, Plan, Position, PositionRange, Time, WorkerId};
 use update::Number;
 use wire::{ChunkContents, Outbox, ReplicaChunk, Replicated};
 
@@ -119,7 +122,7 @@ impl<T: Number> Shard<T> {
                     self.clocks.forget_held();
                     self.forget_rows();
                 }
-                let taken = chunk.filter(|chunk| self.take(chunk).is_some());
+                let taken = chunk.filter(|chunk| self.take(std::slice::from_ref(chunk)).is_some());
                 let Followers { log, replicas, .. } = &mut self.followers;
                 if let Some(chunk) = taken {
                     replicas.backfill_taken(&chunk, log);
@@ -127,7 +130,7 @@ impl<T: Number> Shard<T> {
                 replicas.answer(log, &self.identity, out);
             }
             Arrival::Batch(chunks) => {
-                if chunks.iter().all(|chunk| self.take(chunk).is_some()) {
+                if self.take(&chunks).is_some() {
                     self.replicate(|replicas, log, now, view| replicas.batch_taken(&chunks, now, log, view, out));
                 } else {
                     let Followers { log, replicas, .. } = &mut self.followers;
@@ -137,19 +140,67 @@ impl<T: Number> Shard<T> {
         }
     }
 
-    /// Applies a chunk. `None` if it is malformed.
-    fn take(&mut self, ReplicaChunk { contents, positions, values, .. }: &ReplicaChunk) -> Option<()> {
-        match contents {
-            ChunkContents::Rows => self.take_rows(positions.numbers()?, values.numbers()?),
-            ChunkContents::RemovedRows => self.take_removal(positions.numbers()?),
-            ChunkContents::ClockSums { clock } => self.take_sums(*clock, positions.numbers()?, values.numbers()?),
+    /// Checks all chunks, then applies them. `None` if one is malformed; none is applied then.
+    fn take(&mut self, chunks: &[ReplicaChunk]) -> Option<()> {
+        let checked = chunks.iter().map(|chunk| self.check_chunk(chunk));
+        let mut checked: Vec<CheckedChunk<'_, T>> = checked.collect::<Option<_>>()?;
+        // Removals first: a table that is full has room for new rows only after them.
+        checked.sort_by_key(|chunk| !matches!(chunk, CheckedChunk::RemovedRows { .. }));
+        checked.into_iter().try_for_each(|chunk| self.apply_chunk(chunk))
+    }
+
+    /// Checks a chunk, like a message of a worker: positions rise and belong to the shard, there is
+    /// a row of values for each, and metadata is readable.
+    fn check_chunk<'a>(&self, chunk: &'a ReplicaChunk) -> Option<CheckedChunk<'a, T>> {
+        let ReplicaChunk { contents, positions, values, .. } = chunk;
+        let range = self.identity.placed.range;
+        let is_ours = |positions: &&[u64]| {
+            positions.is_sorted_by(|one, next| one < next)
+                && [positions.first(), positions.last()].into_iter().flatten().all(|it| range.contains(Position(*it)))
+        };
+        let rising = || positions.numbers::<u64>().filter(is_ours);
+        let removable = || rising().filter(|_| !self.rows.is_dense());
+        let rows = |width: usize| {
+            let positions = rising()?;
+            let values =
+                values.numbers::<T>().filter(|values| Some(values.len()) == positions.len().checked_mul(width))?;
+            Some((positions, values))
+        };
+        Some(match contents {
+            ChunkContents::Rows => {
+                let (positions, values) = rows(self.rows.row_state_width())?;
+                CheckedChunk::Rows { positions, values }
+            }
+            ChunkContents::RemovedRows => CheckedChunk::RemovedRows { positions: removable()? },
+            ChunkContents::ClockSums { clock } => {
+                let (positions, values) = rows(self.rows.width())?;
+                CheckedChunk::ClockSums { clock: *clock, positions, values }
+            }
             ChunkContents::ClockRemovals { clock } => {
-                let positions = positions.numbers::<u64>().filter(|positions| rise(positions))?;
-                self.clocks.hold_removal(*clock, positions.iter().copied());
+                CheckedChunk::ClockRemovals { clock: *clock, positions: removable()? }
+            }
+            ChunkContents::Metadata { bytes } => CheckedChunk::Metadata(Box::new(ShardMetadata::read(bytes).ok()?)),
+        })
+    }
+
+    /// Applies a chunk. `None` if the table is full: the predecessor has sent more rows than it may
+    /// have.
+    fn apply_chunk(&mut self, chunk: CheckedChunk<'_, T>) -> Option<()> {
+        match chunk {
+            CheckedChunk::Rows { positions, values } => {
+                let resolved = self.rows.make_rows(positions).ok()?;
+                self.rows.put_row_state(&resolved, values)
+            }
+            CheckedChunk::RemovedRows { positions } => {
+                follow_removal(&mut self.rows, &mut self.clocks, positions).ok().map(|_| ())
+            }
+            CheckedChunk::ClockSums { clock, positions, values } => self.take_sums(clock, positions, values),
+            CheckedChunk::ClockRemovals { clock, positions } => {
+                self.clocks.hold_removal(clock, positions.iter().copied());
                 Some(())
             }
-            ChunkContents::Metadata { bytes } => {
-                self.load(ShardMetadata::read(bytes).ok()?);
+            CheckedChunk::Metadata(metadata) => {
+                self.load(*metadata);
                 Some(())
             }
         }
@@ -171,29 +222,9 @@ impl<T: Number> Shard<T> {
         self.leases = metadata.leases;
     }
 
-    /// Sets row state that another replica has sent.
-    fn take_rows(&mut self, positions: &[u64], values: &[T]) -> Option<()> {
-        if !rise(positions) {
-            return None;
-        }
-        let resolved = self.rows.make_rows(positions).ok()?;
-        self.rows.put_row_state(&resolved, values)
-    }
-
-    /// Removes rows that the predecessor has removed.
-    fn take_removal(&mut self, positions: &[u64]) -> Option<()> {
-        if self.rows.is_dense() || !rise(positions) {
-            return None;
-        }
-        follow_removal(&mut self.rows, &mut self.clocks, positions).ok().map(|_| ())
-    }
-
     /// Sets the sums that the predecessor holds for a clock.
     fn take_sums(&mut self, clock: Clock, positions: &[u64], values: &[T]) -> Option<()> {
         let width = self.rows.width();
-        if !rise(positions) || values.len() != positions.len() * width {
-            return None;
-        }
         let resolved = self.rows.make_rows(positions).ok()?;
         if let Some(sum) = self.clocks.sum(clock, Vec::new) {
             sum.set(width, self.rows.slot_count(), &resolved, values);
@@ -219,8 +250,114 @@ impl<T: Number> Shard<T> {
     }
 }
 
-/// Whether positions rise, each once, as the index requires. Chunks of other servers are checked
-/// like messages of workers.
-fn rise(positions: &[u64]) -> bool {
-    positions.is_sorted_by(|one, next| one < next)
+/// The contents of a chunk that fit the shard.
+enum CheckedChunk<'a, T> {
+    /// Row state, a row for each position.
+    Rows { positions: &'a [u64], values: &'a [T] },
+    /// Rows that the predecessor has removed.
+    RemovedRows { positions: &'a [u64] },
+    /// Sums that are held for a clock, a row for each position.
+    ClockSums { clock: Clock, positions: &'a [u64], values: &'a [T] },
+    /// Rows that a clock removes once it is applied.
+    ClockRemovals { clock: Clock, positions: &'a [u64] },
+    /// The shard metadata.
+    Metadata(Box<ShardMetadata>),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shard::{AnyShard, ShardContext};
+    use codec::Stopwatch;
+    use types::{Combine, Placed, PlanNumber, Reduce, ShardId, Source, TableId, TableSpec};
+    use update::Updaters;
+    use wire::{ChangeChunk, Head, Payload, Pool};
+
+    const HEAD: NodeId = NodeId::Server(0);
+    const HERE: NodeId = NodeId::Server(1);
+
+    /// The tail of a chain of two, which holds positions below 100 of the table.
+    fn tail(spec: &TableSpec) -> Shard<f32> {
+        let range = PositionRange { first: Position(0), last: Position(99) };
+        let placed = Placed { shard: ShardId(0), range, owner: HEAD };
+        let plan = Plan::first(2, vec![Source(1)]);
+        let (registry, pool) = (Updaters::builtin(), Pool::new());
+        let stopwatch = Stopwatch::default();
+        let context = ShardContext { plan: &plan, registry: &registry, pool: &pool, list_bytes: 1 << 20, stopwatch };
+        let mut shard = Shard::new(placed, TableId(0), spec, &context).expect("made");
+        let role = ChainRole { from: Some(HEAD), next: None, backfilling: Vec::new() };
+        shard.take_part(PlanNumber(1), role, true, Time(0), &mut Outbox::new());
+        shard
+    }
+
+    /// What the head sends as one batch, which follows batch `from`.
+    fn send(shard: &mut Shard<f32>, from: u64, contents: Vec<(ChunkContents, Vec<u64>, Vec<f32>)>) {
+        let count = contents.len();
+        for (chunk, (contents, positions, values)) in (0u32..).zip(contents) {
+            let chunk = ReplicaChunk {
+                table: TableId(0),
+                shard: ShardId(0),
+                changes: ChangeChunk { from, to: from + 1, chunk, ends: chunk as usize + 1 == count },
+                backfill: None,
+                contents,
+                positions: Payload::new(positions),
+                values: Payload::new(values),
+            };
+            shard.replica(Time(0), &Head::plain(HEAD, HERE), chunk, &mut Outbox::new());
+        }
+    }
+
+    fn metadata(shard: &Shard<f32>) -> ChunkContents {
+        ChunkContents::Metadata { bytes: ShardMetadata::of(&shard.view()).bytes() }
+    }
+
+    #[test]
+    fn replica_applies_nothing_of_a_batch_with_a_malformed_chunk() {
+        let spec = TableSpec::sparse("t", 2).ordered().combine(Combine::Clock(Reduce::Sum));
+        let mut shard = tail(&spec);
+        let clock = Clock(3);
+        let malformed = [
+            (ChunkContents::Rows, vec![2, 1], vec![1.0; 4]),
+            (ChunkContents::Rows, vec![2, 2], vec![1.0; 4]),
+            (ChunkContents::Rows, vec![2, 3], vec![1.0; 3]),
+            (ChunkContents::Rows, vec![2, 100], vec![1.0; 4]),
+            (ChunkContents::RemovedRows, vec![100], vec![]),
+            (ChunkContents::RemovedRows, vec![2, 1], vec![]),
+            (ChunkContents::ClockSums { clock }, vec![1], vec![1.0]),
+            (ChunkContents::ClockSums { clock }, vec![100], vec![1.0; 2]),
+            (ChunkContents::ClockRemovals { clock }, vec![2, 1], vec![]),
+            (ChunkContents::ClockRemovals { clock }, vec![100], vec![]),
+            (ChunkContents::Metadata { bytes: vec![1, 2, 3] }, vec![], vec![]),
+        ];
+        let good = |shard: &Shard<f32>| {
+            vec![
+                (metadata(shard), vec![], vec![]),
+                (ChunkContents::Rows, vec![1, 5], vec![1.0; 4]),
+                (ChunkContents::ClockSums { clock }, vec![7], vec![1.0; 2]),
+                (ChunkContents::ClockRemovals { clock }, vec![8], vec![]),
+            ]
+        };
+        for chunk in malformed {
+            let mut batch = good(&shard);
+            batch.push(chunk.clone());
+            send(&mut shard, 0, batch);
+            assert_eq!(shard.counts().rows, 0, "{chunk:?}");
+            assert_eq!(shard.clocks.sums().count(), 0, "{chunk:?}");
+        }
+        let batch = good(&shard);
+        send(&mut shard, 0, batch);
+        assert_eq!((shard.counts().rows, shard.clocks.removals(clock).collect::<Vec<_>>()), (3, vec![8]));
+    }
+
+    #[test]
+    fn replica_of_a_full_table_removes_rows_before_it_makes_others() {
+        let spec = TableSpec::sparse("t", 1).ordered().max_rows(2);
+        let mut shard = tail(&spec);
+        send(&mut shard, 0, vec![(ChunkContents::Rows, vec![7, 8], vec![1.0; 2])]);
+        assert_eq!(shard.counts().rows, 2);
+        let made = (ChunkContents::Rows, vec![1, 2], vec![1.0; 2]);
+        send(&mut shard, 1, vec![made, (ChunkContents::RemovedRows, vec![7, 8], vec![])]);
+        assert_eq!(shard.rows.rows_at(&[1, 2, 7, 8]).map(|rows| rows.len()), Ok(2));
+        assert_eq!(shard.followers.log.last(), 2, "the replica holds the batch");
+    }
 }
