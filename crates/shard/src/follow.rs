@@ -71,8 +71,16 @@ impl Followers {
         self.replicas.note_changes(self.log.open_len() - before, times);
     }
 
-    /// Notes removed rows. Their slots are free already.
+    /// Notes deleted rows, at rising positions, that have their initial values again and keep their
+    /// slots.
+    pub fn reset(&mut self, rows: &[Row]) {
+        self.deltas.iter_mut().for_each(|deltas| deltas.rows_deleted(rows));
+        self.changed(rows.iter().copied());
+    }
+
+    /// Notes removed rows, at rising positions. Their slots are free already.
     pub fn removed(&mut self, rows: &[Row]) {
+        self.deltas.iter_mut().for_each(|deltas| deltas.rows_deleted(rows));
         if self.needs_after().is_some() {
             self.subscribers.removed(rows);
             self.log.note_removed(rows);

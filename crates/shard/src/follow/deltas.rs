@@ -7,10 +7,13 @@
 //!
 //! Readers add deltas in order and hold the published values bit for bit. A reader that is behind
 //! the log's history reads the published rows whole.
+//!
+//! When a published row is deleted, the sequence of deltas starts over: nothing is published, and
+//! readers read their rows whole, with the exact values of the moment.
 
 use crate::changes::ChangeLog;
 use crate::rows::Index;
-use crate::view::ShardView;
+use crate::view::{Row, ShardView};
 use codec::{BatchRows, CodecChoice, Formats, Meter, PayloadDecoder, PayloadEncoder, Pipeline, Stopwatch, TableCodecs};
 use std::collections::{BTreeSet, VecDeque};
 use types::{CacheSpec, Clock, NumberType, PART_BYTES, PlanNumber, Position, PositionRange, TableShape, TableSpec};
@@ -125,6 +128,16 @@ impl DeltaLog {
     pub fn start_over_at(&mut self, plan: PlanNumber) {
         self.sequence = plan.0 << 32;
         self.start_over();
+    }
+
+    /// Rows, at rising positions, were deleted: they have their initial values again. If one of
+    /// them is published, a new sequence begins, because an encoded difference would bring readers
+    /// only near these values.
+    pub fn rows_deleted(&mut self, rows: &[Row]) {
+        let positions: Vec<u64> = rows.iter().map(|(position, _)| *position).collect();
+        if self.is_followed() && self.places(&positions).iter().any(|place| *place != ABSENT) {
+            self.start_over();
+        }
     }
 
     /// What encoding has cost and gained.
@@ -516,6 +529,21 @@ mod tests {
         assert_eq!(delta_log.needs_after(), None, "no worker reads deltas");
         delta_log.join(7, &[3, 8], &mut [0.0; 2 * 64]);
         assert_eq!((delta_log.needs_after(), delta_log.rows_to_send(&[2, 8, 9])), (Some(7), vec![8]));
+    }
+
+    #[test]
+    fn delta_log_starts_a_new_sequence_when_a_published_row_is_deleted() {
+        let mut delta_log = delta_log(&["1bit"], 1000);
+        delta_log.join(0, &[3, 8], &mut [1.0; 2 * 64]);
+        publish(&mut delta_log, &[3, 8], &mut (0..128).map(|value| value as f32).collect::<Vec<_>>());
+        delta_log.rows_deleted(&[(2, 0), (9, 1)]);
+        assert_eq!((delta_log.last(), delta_log.len()), ((1, 1), 2), "neither row is published");
+        delta_log.rows_deleted(&[(2, 0), (8, 1)]);
+        assert_eq!((delta_log.last(), delta_log.len()), ((2, 1), 0));
+        assert_eq!((delta_log.lagging.len(), delta_log.history.len()), (0, 0), "no residual and no delta is left");
+        let mut initial = [0.5; 64];
+        assert_eq!(delta_log.join(1, &[8], &mut initial), Some((2, 1)));
+        assert_eq!(initial, [0.5; 64], "a new reader gets the row as it is");
     }
 
     #[test]

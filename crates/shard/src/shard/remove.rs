@@ -29,7 +29,7 @@ impl<T: Number> Shard<T> {
             return;
         };
         self.followers.removed(&removed);
-        self.followers.changed(reset.into_iter());
+        self.followers.reset(&reset);
     }
 }
 

@@ -4,7 +4,8 @@ use crate::{Batch, Op, PullTarget, ReadRows, TableFailure, TicketFailure, Ticket
 use shard::Server;
 use std::collections::VecDeque;
 use types::{
-    Combine, Consistency, Key, NodeId, NumberType, PART_BYTES, Plan, PositionRange, Reduce, Source, UpdaterSpec,
+    Codecs, Combine, Consistency, Initial, Key, NodeId, NumberType, PART_BYTES, Plan, PositionRange, Reduce, Source,
+    UpdaterSpec,
 };
 use update::{Number, UpdateStep, Updater, Updaters};
 use wire::{Control, Frame, Head, Message, Pool, Refusal};
@@ -82,6 +83,18 @@ impl Pair {
         let ticket = self.worker.submit(Time(0), TABLE, set, None, &[], &mut self.out);
         self.sent();
         ticket
+    }
+
+    fn delete(&mut self, keys: &Keys) -> TicketId {
+        let delete = Op::Delete { keys: keys.clone() };
+        let ticket = self.worker.submit(Time(0), TABLE, delete, None, &[], &mut self.out).expect("fits");
+        self.sent();
+        ticket
+    }
+
+    fn end_clock(&mut self) {
+        self.worker.end_clock(Time(0), &mut self.out);
+        self.sent();
     }
 
     fn kept(&mut self, keys: Option<&Keys>) -> Result<ReadRows, Refusal> {
@@ -339,7 +352,7 @@ fn cache_does_not_keep_an_answer_from_before_rows_were_set() {
 
 #[test]
 fn setting_rows_drops_their_residuals() {
-    let spec = TableSpec::dense("t", 2, 4).codecs(types::Codecs::up(["topk=25%"]));
+    let spec = TableSpec::dense("t", 2, 4).codecs(Codecs::up(["topk=25%"]));
     let keys = Keys::run(0..2);
     let mut pair = Pair::new(&spec);
     pair.push(&keys, &[8f32, 1.0, 1.0, 1.0, 8.0, 1.0, 1.0, 1.0], 1);
@@ -384,4 +397,39 @@ fn setting_and_reading_no_rows_finishes_at_once() {
     let ticket = pair.set::<f32>(&none, &[]).expect("fits");
     assert!(pair.to_server.is_empty() && matches!(pair.wait(ticket), Ok(TicketOutcome::Done)));
     assert_eq!(f32s(pair.kept(Some(&none)).expect("kept")), (Vec::new(), Vec::new()));
+}
+
+/// The keys of a sparse table.
+fn sparse(spec: &TableSpec, ids: &[u64]) -> Keys {
+    Keys::distinct(spec.shape.placement(), ids)
+}
+
+/// The table's reads are encoded as deltas of published rows, by one bit for each number.
+#[test]
+fn deleted_rows_read_as_never_pushed_where_reads_come_as_deltas() {
+    for (slack, initial) in [(0, Initial::Zero), (0, Initial::Uniform { seed: 5, scale: 1.0 }), (1, Initial::Zero)] {
+        let spec = TableSpec::sparse("t", 64).ordered().combine(Combine::Clock(Reduce::Sum)).initial(initial);
+        let spec = spec.consistency(Consistency::slack(slack)).cached(10).codecs(Codecs::default().down(["1bit"]));
+        let one = sparse(&spec, &[3]);
+        let both = sparse(&spec, &[3, 4]);
+        let mut pair = Pair::new(&spec);
+        let never_pushed = pair.read(&both).0;
+        let gradient: Vec<f32> = (0..128).map(|place| ((place * 7) % 13) as f32).collect();
+        for _ in 0..3 {
+            pair.push(&both, &gradient, 1);
+            pair.end_clock();
+            pair.read(&both);
+        }
+        pair.delete(&one);
+        (0..=slack).for_each(|_| pair.end_clock());
+        assert_eq!(pair.read(&one).0, never_pushed[..64], "slack {slack}, {initial:?}");
+        let row = &pair.read(&both).0[64..];
+        let pushed = never_pushed[64..].iter().zip(&gradient[64..]).map(|(initial, value)| initial + 3.0 * value);
+        assert!(row.iter().zip(pushed).all(|(value, exact)| (value - exact).abs() < 1e-4), "whole, so exact: {row:?}");
+        // A push makes the row anew, from its initial values.
+        pair.push(&one, &[1f32; 64], 1);
+        (0..=slack).for_each(|_| pair.end_clock());
+        let row = &pair.read(&one).0;
+        assert!(row.iter().zip(&never_pushed).all(|(value, initial)| (value - initial - 1.0).abs() < 1e-4), "{row:?}");
+    }
 }
