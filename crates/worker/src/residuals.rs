@@ -7,7 +7,7 @@
 use crate::{Batch, Values};
 use codec::ResidualRun;
 use shard::ResidualRows;
-use types::{Clock, NumberType, Placement, Position, TableSpec, WorkerId};
+use types::{Clock, NumberType, Placement, TableSpec, WorkerId};
 use wire::{Control, Keys, Payload};
 
 /// The residuals of one worker when it came to the clock of a checkpoint.
@@ -95,18 +95,35 @@ impl CheckpointRequest {
     }
 }
 
-/// Residuals of one table as a checkpoint holds them; `None` if there are none.
-pub(crate) fn residual_rows(spec: &TableSpec, residuals: Vec<ResidualRun>) -> Option<ResidualRows> {
-    let runs = residuals.into_iter().map(|ResidualRun { first: Position(first), values }| (first, values));
-    let runs: Vec<_> = runs.filter(|(_, values)| values.iter().any(|value| *value != 0.0)).collect();
+/// The rows of these runs whose residuals are not zero. A row may be in more than one run.
+fn rows_of(residuals: &[ResidualRun], width: usize) -> impl Iterator<Item = (u64, &[f32])> {
+    let rows = residuals.iter().flat_map(move |run| {
+        let rows = (0..).zip(run.values.chunks_exact(width));
+        rows.map(|(index, row)| (run.first.0.wrapping_add(index), row))
+    });
+    rows.filter(|(_, row)| row.iter().any(|value| *value != 0.0))
+}
+
+/// Residuals of one table as a checkpoint holds them; `None` if there are none. Rows of zeros are
+/// left out: a run that resumes would make a row of each, even of one that was deleted.
+pub(crate) fn residual_rows(spec: &TableSpec, residuals: &[ResidualRun]) -> Option<ResidualRows> {
+    let width = spec.width as usize;
+    let mut runs: Vec<(u64, Vec<f32>)> = Vec::new();
+    for (position, row) in rows_of(residuals, width) {
+        match runs.last_mut() {
+            Some((first, values)) if first.checked_add((values.len() / width) as u64) == Some(position) => {
+                values.extend_from_slice(row);
+            }
+            _ => runs.push((position, row.to_vec())),
+        }
+    }
     (!runs.is_empty()).then_some(ResidualRows { width: spec.width, runs })
 }
 
 /// A push of the residuals; `None` if there are none. Adds up a row that is in more than one run.
 pub(crate) fn batch(spec: &TableSpec, residuals: &[ResidualRun]) -> Option<Batch> {
     let width = spec.width as usize;
-    let rows = residuals.iter().flat_map(|run| (run.first.0..).zip(run.values.chunks_exact(width)));
-    let mut rows: Vec<(u64, &[f32])> = rows.filter(|(_, row)| row.iter().any(|value| *value != 0.0)).collect();
+    let mut rows: Vec<(u64, &[f32])> = rows_of(residuals, width).collect();
     rows.sort_by_key(|(position, _)| *position);
     let mut positions: Vec<u64> = Vec::new();
     let mut values: Vec<f32> = Vec::new();
@@ -134,6 +151,7 @@ pub(crate) fn batch(spec: &TableSpec, residuals: &[ResidualRun]) -> Option<Batch
 #[cfg(test)]
 mod tests {
     use super::*;
+    use types::Position;
 
     fn rows() -> Vec<(String, ResidualRows)> {
         vec![("t".into(), ResidualRows { width: 1, runs: vec![(3, vec![0.5])] })]
@@ -180,11 +198,22 @@ mod tests {
     }
 
     #[test]
-    fn residual_rows_leave_out_runs_of_zeros() {
-        let spec = TableSpec::dense("t", 9, 1);
-        assert_eq!(residual_rows(&spec, vec![run(3, &[0.0, 0.0])]), None);
-        let rows = residual_rows(&spec, vec![run(3, &[0.0, 0.0]), run(7, &[0.0, 2.0])]);
-        assert_eq!(rows, Some(ResidualRows { width: 1, runs: vec![(7, vec![0.0, 2.0])] }));
+    fn residual_rows_leave_out_rows_of_zeros() {
+        let spec = TableSpec::dense("t", 9, 2);
+        // (the runs, the runs that a checkpoint holds)
+        let cases = [
+            (vec![run(3, &[0.0, 0.0])], vec![]),
+            (vec![run(3, &[0.0; 4]), run(7, &[0.0, 2.0])], vec![(7, vec![0.0, 2.0])]),
+            (
+                vec![run(2, &[0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 2.0, 2.0, 0.0, 3.0, 0.0, 0.0])],
+                vec![(3, vec![1.0, 0.0]), (5, vec![2.0, 2.0, 0.0, 3.0])],
+            ),
+            (vec![run(u64::MAX, &[1.0, 1.0])], vec![(u64::MAX, vec![1.0, 1.0])]),
+        ];
+        for (runs, expected) in cases {
+            let rows = residual_rows(&spec, &runs);
+            assert_eq!(rows.map_or_else(Vec::new, |rows| rows.runs), expected, "{runs:?}");
+        }
     }
 
     #[test]

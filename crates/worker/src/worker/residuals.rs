@@ -24,7 +24,7 @@ impl Worker {
         }
         let tables = self.tables.values().filter(|table| table.spec.is_checkpointed());
         let residuals = tables.filter_map(|table| {
-            let rows = residual_rows(&table.spec, table.push_codec.residuals())?;
+            let rows = residual_rows(&table.spec, &table.push_codec.residuals())?;
             Some((table.spec.name.clone(), rows))
         });
         self.checkpoint.keep(self.clock, self.identity.id(), residuals.collect());
