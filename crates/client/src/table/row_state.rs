@@ -109,7 +109,8 @@ impl<T: TargetNumber> Table<T> {
     ///
     /// In a table that combines by clock, rows are deleted after the combined update of this
     /// worker's clock. All workers' pushes of that clock and earlier ones are gone; pushes of later
-    /// clocks make the row anew.
+    /// clocks make the row anew. Gone are also this worker's residuals of those pushes, even of
+    /// pushes that it makes in that clock after the delete.
     ///
     /// Residuals of a deleted row in other workers' lossy codecs count as later pushes: they make
     /// the row anew.

@@ -5,7 +5,7 @@
 use super::link_rate::TransferCost;
 use crate::cache::positions;
 use codec::{BatchRows, CodecChoice, Formats, Meter, PayloadDecoder, PayloadEncoder, Pipeline, Stopwatch, TableCodecs};
-use types::{Position, TableSpec};
+use types::{Combine, Position, TableSpec};
 use update::first_not_finite;
 use wire::{KeyPart, KeySlice, Payload};
 
@@ -67,6 +67,8 @@ pub(crate) struct PushCodec {
     parts: u64,
     /// Whether the program was warned that its codecs cost more time than they save.
     warned: bool,
+    /// Rows of a table that combines by clock that the worker has deleted in its present clock.
+    deleted: Vec<KeySlice>,
 }
 
 impl PushCodec {
@@ -84,6 +86,7 @@ impl PushCodec {
             decoder: PayloadDecoder::default(),
             parts: 0,
             warned: false,
+            deleted: Vec::new(),
         };
         push_codec.use_pipeline(pipeline);
         push_codec
@@ -213,7 +216,24 @@ impl PushCodec {
     }
 
     /// Drops the residuals of these rows, because the worker sets or deletes them.
+    ///
+    /// In a table that combines by clock, rows are deleted after the clock's combined update. So
+    /// residuals of later pushes of the clock are dropped, too, when [the clock
+    /// ends](Self::end_clock).
     pub fn forget(&mut self, keys: &KeySlice) {
+        self.drop_residuals(keys);
+        if matches!(self.spec.combine, Combine::Clock(_)) && (self.is_auto() || self.pipeline.is_lossy()) {
+            self.deleted.push(keys.clone());
+        }
+    }
+
+    /// Every push of the clock is encoded: forgets what was left out of pushes to rows that were
+    /// deleted in it.
+    pub fn end_clock(&mut self) {
+        std::mem::take(&mut self.deleted).iter().for_each(|keys| self.drop_residuals(keys));
+    }
+
+    fn drop_residuals(&mut self, keys: &KeySlice) {
         let encoders = self.encoder.iter_mut().chain(&mut self.retiring).filter_map(PayloadEncoder::value_encoder_mut);
         for residuals in
             encoders.filter_map(codec::ValueEncoder::residuals_mut).filter(|residuals| residuals.rows() > 0)

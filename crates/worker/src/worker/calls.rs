@@ -43,6 +43,7 @@ impl Worker {
     pub(super) fn close_clock(&mut self, now: Time, out: &mut Outbox) {
         let head = self.head();
         for (id, table) in &mut self.tables {
+            table.push_codec.end_clock();
             for stream in &mut table.streams {
                 self.link.end_clock(now, *id, stream, head, out);
             }

@@ -404,6 +404,43 @@ fn sparse(spec: &TableSpec, ids: &[u64]) -> Keys {
     Keys::distinct(spec.shape.placement(), ids)
 }
 
+#[test]
+fn deleted_rows_leave_nothing_to_push_when_the_worker_leaves() {
+    for combine in [Combine::Each, Combine::Clock(Reduce::Sum)] {
+        let spec = TableSpec::sparse("t", 4).ordered().combine(combine).codecs(Codecs::up(["topk=25%"]));
+        let keys = sparse(&spec, &[0, 1]);
+        let mut pair = Pair::new(&spec);
+        pair.push(&keys, &[8f32, 1.0, 1.0, 1.0, 8.0, 1.0, 1.0, 1.0], 1);
+        pair.delete(&keys);
+        if combine != Combine::Each {
+            // Of the same clock, so the delete applies after it.
+            pair.push(&keys, &[8f32, 1.0, 1.0, 1.0, 8.0, 1.0, 1.0, 1.0], 1);
+        }
+        pair.end_clock();
+        assert_eq!(f32s(pair.kept(None).expect("kept")), (vec![], vec![]), "{combine:?}");
+        assert!(!pair.worker.flush_residuals(Time(0), &mut pair.out), "{combine:?}: residuals are left");
+    }
+}
+
+#[test]
+fn push_after_a_delete_in_its_clock_leaves_no_residual_and_one_of_the_next_clock_does() {
+    let spec = TableSpec::sparse("t", 4).ordered().combine(Combine::Clock(Reduce::Sum));
+    let spec = spec.consistency(Consistency::LOCK_STEP).codecs(Codecs::up(["topk=25%"]));
+    let keys = sparse(&spec, &[7]);
+    let mut pair = Pair::new(&spec);
+    pair.delete(&keys);
+    pair.push(&keys, &[8f32, 1.0, 1.0, 1.0], 1);
+    pair.end_clock();
+    assert_eq!(pair.read(&keys).0, [0.0; 4], "deleted after the update of the clock");
+    pair.push(&keys, &[0f32, 0.0, 0.0, 5.0], 1);
+    pair.push(&keys, &[0f32, 0.0, 2.0, 3.0], 1);
+    pair.end_clock();
+    assert_eq!(pair.read(&keys).0, [0.0, 0.0, 0.0, 8.0]);
+    pair.push(&keys, &[0f32; 4], 1);
+    pair.end_clock();
+    assert_eq!(pair.read(&keys).0, [0.0, 0.0, 2.0, 8.0], "the residual of the clock before");
+}
+
 /// The table's reads are encoded as deltas of published rows, by one bit for each number.
 #[test]
 fn deleted_rows_read_as_never_pushed_where_reads_come_as_deltas() {
