@@ -1,8 +1,10 @@
 //! Error feedback residuals: what the worker's lossy codecs have not sent yet.
 //!
 //! The worker copies them for a checkpoint when it comes to the checkpoint's clock. By then it has
-//! encoded every push of earlier clocks, and none of later clocks. Before it leaves, the worker
-//! pushes its residuals without a codec.
+//! encoded every push of earlier clocks, and none of later clocks. A worker that hears of the
+//! checkpoint later copies them only while it has encoded no push of the clock. Otherwise the
+//! checkpoint is given up, and the next one lies further ahead. Before it leaves, the worker pushes
+//! its residuals without a codec.
 
 use crate::{Batch, Values};
 use codec::ResidualRun;
@@ -41,7 +43,8 @@ enum ResidualState {
     Awaited,
     /// The worker has no residuals.
     Nothing,
-    /// The worker is past the clock, and the residuals of that clock are gone.
+    /// The worker is past the clock, or has encoded pushes of it: the residuals with which the
+    /// clock began are gone.
     Passed,
     /// The residuals; `None` after the driver has taken them.
     Copied(Option<Box<SavedResiduals>>),
@@ -62,14 +65,19 @@ impl CheckpointRequest {
         self.asked.as_ref().is_some_and(due)
     }
 
-    /// Keeps the residuals of a worker that [`is_due`](Self::is_due), if it is at the checkpoint's
-    /// clock and not past it.
-    pub fn keep(&mut self, clock: Clock, worker: WorkerId, tables: Vec<(String, ResidualRows)>) {
+    /// Whether a worker at this clock is at the checkpoint's clock, and not past it.
+    pub fn is_at(&self, clock: Clock) -> bool {
+        self.asked.as_ref().is_some_and(|asked| clock == asked.clock)
+    }
+
+    /// Keeps the residuals of a worker that [`is_due`](Self::is_due), by table. `None`: they are
+    /// not those of the checkpoint's clock any more.
+    pub fn keep(&mut self, worker: WorkerId, tables: Option<Vec<(String, ResidualRows)>>) {
         let Some(asked) = &mut self.asked else { return };
-        asked.state = match (tables.is_empty(), clock == asked.clock) {
-            (true, _) => ResidualState::Nothing,
-            (false, false) => ResidualState::Passed,
-            (false, true) => {
+        asked.state = match tables {
+            None => ResidualState::Passed,
+            Some(tables) if tables.is_empty() => ResidualState::Nothing,
+            Some(tables) => {
                 ResidualState::Copied(Some(Box::new(SavedResiduals { checkpoint: asked.number, worker, tables })))
             }
         };
@@ -167,18 +175,19 @@ mod tests {
         let passed = Control::Passed { number: 2, clock: Clock(8) };
         // (the worker's clock, its residuals, the report, whether they are kept)
         for (clock, tables, report, kept) in [
-            (7, rows(), None, true),
-            (7, Vec::new(), Some(nothing.clone()), false),
-            (8, Vec::new(), Some(nothing), false),
-            (8, rows(), Some(passed), false),
+            (7, Some(rows()), None, true),
+            (7, Some(Vec::new()), Some(nothing.clone()), false),
+            (8, Some(Vec::new()), Some(nothing), false),
+            (8, None, Some(passed), false),
         ] {
             let mut request = CheckpointRequest::default();
             request.want(2, Clock(7));
             assert!(!request.is_due(Clock(6)) && request.is_due(Clock(clock)));
-            request.keep(Clock(clock), WorkerId(4), tables.clone());
+            assert_eq!(request.is_at(Clock(clock)), clock == 7);
+            request.keep(WorkerId(4), tables.clone());
             assert!(!request.is_due(Clock(clock)), "once");
             assert_eq!(request.report(Clock(clock)), report, "at clock {clock}");
-            let saved = SavedResiduals { checkpoint: 2, worker: WorkerId(4), tables };
+            let saved = SavedResiduals { checkpoint: 2, worker: WorkerId(4), tables: tables.unwrap_or_default() };
             assert_eq!([request.take(), request.take()], [kept.then_some(saved), None], "at clock {clock}");
         }
     }
@@ -188,7 +197,7 @@ mod tests {
         let mut request = CheckpointRequest::default();
         assert!(!request.is_due(Clock(9)) && request.report(Clock(9)).is_none() && request.take().is_none());
         request.want(2, Clock(7));
-        request.keep(Clock(7), WorkerId(4), rows());
+        request.keep(WorkerId(4), Some(rows()));
         for number in [1, 2] {
             request.want(number, Clock(9));
             assert!(!request.is_due(Clock(9)), "{number} was asked before");

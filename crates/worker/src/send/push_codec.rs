@@ -67,6 +67,8 @@ pub(crate) struct PushCodec {
     parts: u64,
     /// Whether the program was warned that its codecs cost more time than they save.
     warned: bool,
+    /// Whether pushes of the worker's present clock have changed residuals.
+    has_encoded: bool,
     /// Rows of a table that combines by clock that the worker has deleted in its present clock.
     deleted: Vec<KeySlice>,
 }
@@ -86,6 +88,7 @@ impl PushCodec {
             decoder: PayloadDecoder::default(),
             parts: 0,
             warned: false,
+            has_encoded: false,
             deleted: Vec::new(),
         };
         push_codec.use_pipeline(pipeline);
@@ -123,6 +126,16 @@ impl PushCodec {
     pub fn dropped_rows(&self) -> u64 {
         let residuals = self.encoder.iter().chain(&self.retiring).filter_map(PayloadEncoder::value_encoder);
         residuals.filter_map(codec::ValueEncoder::residuals).map(|residuals| residuals.dropped().rows).sum()
+    }
+
+    /// Whether there may be residuals.
+    pub fn keeps_residuals(&self) -> bool {
+        self.encoder.iter().chain(&self.retiring).any(keeps_residuals)
+    }
+
+    /// Whether pushes of the worker's present clock have changed residuals.
+    pub fn has_encoded(&self) -> bool {
+        self.has_encoded
     }
 
     /// The residuals, in runs of rows. A row may be in more than one run: its residuals add up.
@@ -200,6 +213,7 @@ impl PushCodec {
         if !is_finite || (self.encoder.is_none() && self.retiring.is_none()) {
             return plain(values);
         }
+        self.has_encoded |= self.keeps_residuals();
         let rows = rows_of(keys);
         let residuals = self.retiring.as_mut().and_then(|retiring| retiring.with_residuals(rows, values.bytes()));
         let values = residuals.map_or(values, Payload::new);
@@ -230,6 +244,7 @@ impl PushCodec {
     /// Every push of the clock is encoded: forgets what was left out of pushes to rows that were
     /// deleted in it.
     pub fn end_clock(&mut self) {
+        self.has_encoded = false;
         std::mem::take(&mut self.deleted).iter().for_each(|keys| self.drop_residuals(keys));
     }
 

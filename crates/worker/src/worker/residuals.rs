@@ -22,12 +22,17 @@ impl Worker {
         if !self.checkpoint.is_due(self.clock) {
             return false;
         }
-        let tables = self.tables.values().filter(|table| table.spec.is_checkpointed());
-        let residuals = tables.filter_map(|table| {
-            let rows = residual_rows(&table.spec, &table.push_codec.residuals())?;
-            Some((table.spec.name.clone(), rows))
+        let tables = || self.tables.values().filter(|table| table.spec.is_checkpointed());
+        let is_exact = self.checkpoint.is_at(self.clock) && !tables().any(|table| table.push_codec.has_encoded());
+        let is_known = is_exact || !tables().any(|table| table.push_codec.keeps_residuals());
+        let residuals = is_known.then(|| {
+            let residuals = tables().filter_map(|table| {
+                let rows = residual_rows(&table.spec, &table.push_codec.residuals())?;
+                Some((table.spec.name.clone(), rows))
+            });
+            residuals.collect()
         });
-        self.checkpoint.keep(self.clock, self.identity.id(), residuals.collect());
+        self.checkpoint.keep(self.identity.id(), residuals);
         self.report_residuals(out);
         true
     }
@@ -58,5 +63,49 @@ impl Worker {
     /// reports that to the coordinator.
     pub fn take_residuals(&mut self) -> Option<SavedResiduals> {
         self.checkpoint.take()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{TABLE, hear, ones, worker_with_table};
+    use types::{Codecs, Combine, Reduce, TableSpec};
+    use wire::{Control, Keys, Message};
+
+    /// What a worker tells the coordinator when it hears at clock 1 of a checkpoint at that clock.
+    /// `pushes`: whether it has pushed in that clock.
+    fn said(codecs: Codecs, pushes: bool) -> Vec<Control> {
+        let spec = TableSpec::dense("t", 4, 4).combine(Combine::Clock(Reduce::Sum)).codecs(codecs);
+        let mut worker = worker_with_table(spec, 1);
+        let mut out = Outbox::new();
+        let push = |worker: &mut Worker, out: &mut Outbox| {
+            let op = Op::Push { batch: ones(Keys::run(0..4), 4, 1) };
+            worker.submit(Time(0), TABLE, op, None, &[], out).expect("fits");
+        };
+        push(&mut worker, &mut out);
+        worker.end_clock(Time(0), &mut out);
+        if pushes {
+            push(&mut worker, &mut out);
+        }
+        out.drain().for_each(drop);
+        let location = String::new();
+        let name = String::new();
+        hear(&mut worker, Control::Checkpoint { number: 1, clock: Clock(1), last: false, location, name }, &mut out);
+        let saved = worker.take_residuals().map(|saved| saved.tables.len());
+        let control = |message| if let Message::Control(control) = message { Some(control) } else { None };
+        let said: Vec<Control> = out.drain().filter_map(|frame| control(frame.message)).collect();
+        assert_eq!(saved, said.is_empty().then_some(1), "{said:?}");
+        said
+    }
+
+    #[test]
+    fn worker_gives_up_a_checkpoint_if_it_has_encoded_pushes_of_its_clock() {
+        let lossy = || Codecs::up(["topk=25%"]);
+        let passed = Control::Passed { number: 1, clock: Clock(1) };
+        let nothing = Control::ResidualsWritten { number: 1, entry: None };
+        assert_eq!(said(lossy(), false), [], "the residuals are saved");
+        assert_eq!(said(lossy(), true), [passed]);
+        assert_eq!(said(Codecs::default(), true), [nothing], "no codec has residuals");
     }
 }
