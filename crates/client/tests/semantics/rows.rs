@@ -1,10 +1,10 @@
 //! Rows: ranges, scans, number types, initial rows and custom updaters.
 
 use crate::{alone, counts, done, run};
-use slackwater::policy::{Initial, NumberType};
+use slackwater::policy::{Codecs, Combine, Initial, NumberType, Reduce};
 use slackwater::table::ScanOptions;
 use slackwater::updaters::{Number, Updaters};
-use slackwater::{Keys, Rows, RunSize, Session, TableSpec, UpdaterSpec};
+use slackwater::{Consistency, Keys, Rows, RunSize, Session, TableSpec, UpdaterSpec};
 use std::sync::Arc;
 
 #[test]
@@ -128,4 +128,45 @@ fn custom_updater_runs_on_the_servers() {
     }
     assert_eq!(read!(table.pull(&keys)).values(), [9.0; 3]);
     session.close().expect("left");
+}
+
+#[test]
+fn rows_that_one_worker_deletes_are_gone_for_the_other_until_a_push() {
+    let plain = |name: &str| TableSpec::sparse(name, 8).ordered().consistency(Consistency::LOCK_STEP).cached(10);
+    let by_clock = |name: &str| plain(name).combine(Combine::Clock(Reduce::Sum));
+    let specs = [plain("each"), by_clock("clock"), by_clock("lossy reads").codecs(Codecs::default().down(["1bit"]))];
+    run(2, 2, |session| {
+        for spec in &specs {
+            let table = session.table::<f32>(spec.clone()).expect("made");
+            // A key in each shard.
+            let (low, high) = (7, u64::MAX - 7);
+            let both = table.keys(&[low, high]);
+            let deleted = table.keys(&[low]);
+            let numbers: Vec<f32> = (0..16).map(|place| (place * 5 % 7) as f32).collect();
+            for _ in 0..3 {
+                done(table.push(&both, numbers.clone()));
+                session.clock().expect("ended");
+                read!(table.pull(&both));
+            }
+            session.barrier().expect("passed");
+            if session.rank() == 0 {
+                done(table.delete(&deleted));
+            }
+            session.clock().expect("ended");
+            session.barrier().expect("passed");
+            assert_eq!(read!(table.pull(&deleted)).values(), [0.0; 8], "{}", spec.name);
+            let rows = read!(table.scan(..));
+            assert_eq!(rows.ids(), [high], "{}", spec.name);
+            assert!(rows.values().iter().zip(&numbers[8..]).all(|(value, number)| *value == 6.0 * number));
+            session.barrier().expect("passed");
+            if session.rank() == 1 {
+                done(table.push(&deleted, vec![2.5; 8]));
+            }
+            session.clock().expect("ended");
+            session.barrier().expect("passed");
+            assert_eq!(read!(table.pull(&deleted)).values(), [2.5; 8], "{}", spec.name);
+            assert_eq!(read!(table.scan(..)).ids(), [low, high], "{}", spec.name);
+            session.barrier().expect("passed");
+        }
+    });
 }

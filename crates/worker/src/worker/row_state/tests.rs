@@ -405,6 +405,20 @@ fn sparse(spec: &TableSpec, ids: &[u64]) -> Keys {
 }
 
 #[test]
+fn deleting_rows_drops_their_residuals() {
+    let spec = TableSpec::sparse("t", 4).ordered().codecs(Codecs::up(["topk=25%"]));
+    let keys = sparse(&spec, &[0, 1]);
+    let mut pair = Pair::new(&spec);
+    pair.push(&keys, &[8f32, 1.0, 1.0, 1.0, 8.0, 1.0, 1.0, 1.0], 1);
+    pair.delete(&sparse(&spec, &[0]));
+    assert_eq!(f32s(pair.kept(None).expect("kept")), (vec![1], vec![8.0, 0.0, 0.0, 0.0]));
+    for _ in 0..9 {
+        pair.push(&keys, &[0f32; 8], 1);
+    }
+    assert_eq!(pair.read(&keys).0, [0.0, 0.0, 0.0, 0.0, 8.0, 1.0, 1.0, 1.0]);
+}
+
+#[test]
 fn deleted_rows_leave_nothing_to_push_when_the_worker_leaves() {
     for combine in [Combine::Each, Combine::Clock(Reduce::Sum)] {
         let spec = TableSpec::sparse("t", 4).ordered().combine(combine).codecs(Codecs::up(["topk=25%"]));
@@ -469,4 +483,56 @@ fn deleted_rows_read_as_never_pushed_where_reads_come_as_deltas() {
         let row = &pair.read(&one).0;
         assert!(row.iter().zip(&never_pushed).all(|(value, initial)| (value - initial - 1.0).abs() < 1e-4), "{row:?}");
     }
+}
+
+#[test]
+fn the_cache_drops_deleted_rows_and_asks_the_shard() {
+    let spec = TableSpec::sparse("t", 1).ordered().consistency(Consistency::slack(1)).cached(3);
+    let keys = sparse(&spec, &[0, 1, 2]);
+    let mut pair = Pair::new(&spec);
+    pair.push(&keys, &[1f32, 1.0, 1.0], 1);
+    assert_eq!(pair.read(&keys), (vec![1.0; 3], 0));
+    assert_eq!(pair.read(&keys), (vec![1.0; 3], 3), "cached rows are kept");
+    pair.delete(&keys);
+    assert_eq!(pair.read(&keys), (vec![0.0; 3], 0));
+    pair.push(&keys, &[1f32, 1.0, 1.0], 1);
+    assert_eq!(pair.read(&keys), (vec![1.0; 3], 3), "cached as never pushed, and pushed to since");
+}
+
+#[test]
+fn an_answer_from_before_rows_were_deleted_is_not_kept() {
+    let spec = TableSpec::sparse("t", 1).ordered().consistency(Consistency::slack(1)).cached(3);
+    let keys = sparse(&spec, &[0, 1, 2]);
+    let mut pair = Pair::new(&spec);
+    pair.push(&keys, &[7f32, 7.0, 7.0], 1);
+    let before = pair.pull(&keys);
+    pair.serve();
+    // The answer is on its way when the rows are deleted and pushed to.
+    pair.delete(&keys);
+    pair.push(&keys, &[1f32, 1.0, 1.0], 1);
+    for frame in std::mem::take(&mut pair.to_worker) {
+        pair.worker.handle(Time(0), frame, &mut pair.out);
+    }
+    assert!(matches!(pair.worker.take(before), Some(Ok(TicketOutcome::Rows(_)))));
+    assert_eq!(pair.read(&keys), (vec![1.0; 3], 0));
+}
+
+#[test]
+fn deletes_that_wait_for_bandwidth_neither_overtake_pushes_nor_are_overtaken() {
+    let spec = TableSpec::sparse("t", 1).ordered();
+    let key = sparse(&spec, &[5]);
+    let mut pair = Pair::new(&spec);
+    pair.worker.limit(Time(0), Some(types::Bandwidth::from_bytes_per_second(1000)), &mut pair.out);
+    pair.push(&key, &[1f32], 1);
+    pair.push(&key, &[2f32], 1);
+    pair.delete(&key);
+    pair.push(&key, &[1000f32], 1);
+    pair.push(&key, &[3000f32], 1);
+    assert_eq!(pair.to_server.len(), 0, "everything waits");
+    (1..4000).for_each(|ms| pair.worker.tick(Time(ms * 1_000_000), &mut pair.out));
+    pair.sent();
+    let writes = |frame: &Frame| if let Message::Push(push) = &frame.message { Some(push.writes) } else { None };
+    let sent: Vec<Writes> = pair.to_server.iter().filter_map(writes).collect();
+    assert_eq!((sent.len(), sent[2]), (5, Writes::Nothing), "{sent:?}");
+    assert_eq!(pair.read(&key).0, [4000.0]);
 }
