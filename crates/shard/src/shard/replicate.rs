@@ -283,7 +283,14 @@ mod tests {
         let plan = Plan::first(2, vec![Source(1)]);
         let (registry, pool) = (Updaters::builtin(), Pool::new());
         let stopwatch = Stopwatch::default();
-        let context = ShardContext { plan: &plan, registry: &registry, pool: &pool, list_bytes: 1 << 20, stopwatch };
+        let context = ShardContext {
+            plan: &plan,
+            registry: &registry,
+            pool: &pool,
+            list_bytes: 1 << 20,
+            stopwatch,
+            piece_bytes: 1 << 20,
+        };
         let mut shard = Shard::new(placed, TableId(0), spec, &context).expect("made");
         let role = ChainRole { from: Some(HEAD), next: None, backfilling: Vec::new() };
         shard.take_part(PlanNumber(1), role, true, Time(0), &mut Outbox::new());
