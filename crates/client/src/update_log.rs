@@ -4,7 +4,7 @@
 use crate::Error;
 use net::lock;
 use std::sync::{Arc, Mutex};
-use types::{Combine, Placement, TableSpec};
+use types::{Placement, TableSpec};
 use update::Number;
 use wire::Keys;
 use worker::TableFailure;
@@ -66,7 +66,7 @@ impl<T: Number> Noted<T> {
     /// An empty log. It folds if merging does not change the result: the updater is `sum`, or the
     /// table combines by clock.
     fn new(spec: &TableSpec) -> Self {
-        if spec.updater.is_additive() || matches!(spec.combine, Combine::Clock(_)) {
+        if spec.updater.is_additive() || spec.combine.holds_clocks() {
             Self::Folding { positions: Vec::new(), values: Vec::new(), examples: 0 }
         } else {
             Self::Apart { updates: Vec::new(), bytes: 0 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use types::{CacheSpec, Codecs, Combine, Consistency, NumberType, SpecError, TableSpec, UpdaterSpec};
+use types::{CacheSpec, Codecs, Consistency, NumberType, SpecError, TableSpec, UpdaterSpec};
 
 use crate::pipeline::{Pipeline, PipelineError, PipelineWarning};
 
@@ -110,7 +110,7 @@ impl TableCodecs {
     #[must_use]
     pub fn can_step(spec: &TableSpec) -> bool {
         matches!(spec.consistency, Consistency::Bounded { eager: false, .. })
-            && matches!(spec.combine, Combine::Clock(_))
+            && spec.combine.holds_clocks()
             && spec.cache != CacheSpec::Off
             && spec.number == NumberType::F32
             // Rows of these updaters may read differently although no push changed them.

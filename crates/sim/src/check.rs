@@ -30,7 +30,7 @@ pub use order::{
 pub use row_state::{deletes_follow_the_update_of_their_clock, rows_are_as_their_writer_left_them};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use types::{Clock, Combine, Consistency, ShardId};
+use types::{Clock, Consistency, ShardId};
 
 /// Judges a history by one rule. Fails with the first violation.
 pub type Checker = Box<dyn Fn(&History) -> Result<(), Violation>>;
@@ -134,7 +134,7 @@ fn any_read(_: &History, _: &FinishedRead<'_>) -> bool {
 }
 
 fn is_each(history: &History, read: &FinishedRead<'_>) -> bool {
-    history.specs[read.table.0].combine == Combine::Each
+    !history.specs[read.table.0].combine.holds_clocks()
 }
 
 /// A read at clock c holds every push of every worker's clocks up to c − slack − 1.

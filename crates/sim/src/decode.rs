@@ -4,7 +4,7 @@
 //! n of the column in base 4 counts how often the row holds that push.
 
 use crate::history::{FinishedRead, History};
-use types::{Combine, Reduce, UpdaterSpec};
+use types::UpdaterSpec;
 
 /// Which pushes a row holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,7 +52,7 @@ pub fn rows(history: &History, read: &FinishedRead<'_>) -> Vec<Row> {
     if spec.updater != UpdaterSpec::Sum || spec.width as usize != workers {
         return Vec::new();
     }
-    let scale = if spec.combine == Combine::Clock(Reduce::Mean) { workers as f64 } else { 1.0 };
+    let scale = if spec.combine.takes_mean() { workers as f64 } else { 1.0 };
     let numbers = read.read.values.chunks_exact(workers);
     read.read.keys.iter().zip(numbers).map(|(key, values)| Row::new(*key, values, scale)).collect()
 }

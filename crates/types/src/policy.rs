@@ -68,6 +68,54 @@ impl Consistency {
         }
     }
 
+    /// The least frontier that admits a reader at clock `reader`.
+    ///
+    /// ```
+    /// use types::{Clock, Consistency};
+    ///
+    /// assert_eq!(Consistency::slack(2).needed(Clock(5)), Clock(3));
+    /// assert_eq!(Consistency::slack(9).needed(Clock(5)), Clock(0));
+    /// assert_eq!(Consistency::Unbounded.needed(Clock(5)), Clock(0));
+    /// ```
+    #[must_use]
+    pub fn needed(self, reader: Clock) -> Clock {
+        match self {
+            Self::Bounded { slack, .. } => Clock(reader.0.saturating_sub(slack)),
+            Self::Unbounded | Self::Delay { .. } => Clock(0),
+        }
+    }
+
+    /// Whether a reader at clock `reader` is told that clock `failed` failed. It is told of the
+    /// last clock that its rows must hold, and of all later ones. Without a bound, the rule is that
+    /// of slack 0.
+    ///
+    /// ```
+    /// use types::{Clock, Consistency};
+    ///
+    /// let rule = Consistency::slack(2);
+    /// assert!(rule.reports_failure(Clock(5), Clock(2)) && !rule.reports_failure(Clock(5), Clock(1)));
+    /// ```
+    #[must_use]
+    pub fn reports_failure(self, reader: Clock, failed: Clock) -> bool {
+        failed.next() >= self.or_lock_step().needed(reader)
+    }
+
+    /// This rule if it has a bound, else lock-step.
+    ///
+    /// ```
+    /// use types::Consistency;
+    ///
+    /// assert_eq!(Consistency::slack(2).or_lock_step(), Consistency::slack(2));
+    /// assert_eq!(Consistency::Unbounded.or_lock_step(), Consistency::LOCK_STEP);
+    /// ```
+    #[must_use]
+    pub fn or_lock_step(self) -> Self {
+        match self {
+            Self::Bounded { .. } => self,
+            Self::Unbounded | Self::Delay { .. } => Self::LOCK_STEP,
+        }
+    }
+
     /// How many clocks a reader may be ahead of the frontier; `None` without a bound.
     ///
     /// ```
@@ -126,6 +174,33 @@ pub enum Combine {
     Clock(Reduce),
 }
 
+impl Combine {
+    /// Whether shards hold a clock's pushes until the frontier passes that clock.
+    ///
+    /// ```
+    /// use types::{Combine, Reduce};
+    ///
+    /// assert!(Combine::Clock(Reduce::Sum).holds_clocks() && !Combine::Each.holds_clocks());
+    /// ```
+    #[inline]
+    #[must_use]
+    pub fn holds_clocks(self) -> bool {
+        matches!(self, Self::Clock(_))
+    }
+
+    /// Whether shards apply the mean of a clock's pushes.
+    ///
+    /// ```
+    /// use types::{Combine, Reduce};
+    ///
+    /// assert!(Combine::Clock(Reduce::Mean).takes_mean() && !Combine::Clock(Reduce::Sum).takes_mean());
+    /// ```
+    #[must_use]
+    pub fn takes_mean(self) -> bool {
+        self == Self::Clock(Reduce::Mean)
+    }
+}
+
 /// How the pushes of a clock are combined.
 ///
 /// ```
@@ -165,6 +240,41 @@ mod tests {
         ];
         for (rule, reader, frontier, expected) in cases {
             assert_eq!(rule.admits(Clock(reader), Clock(frontier)), expected, "{rule} {reader} {frontier}");
+        }
+    }
+
+    /// Clocks and slacks at which rules are compared: small ones, and those next to the largest.
+    fn numbers() -> impl Iterator<Item = u64> + Clone {
+        (0..12).chain(u64::MAX - 3..=u64::MAX)
+    }
+
+    fn rules() -> impl Iterator<Item = Consistency> {
+        let bounded = numbers().flat_map(|slack| [false, true].map(|eager| Consistency::Bounded { slack, eager }));
+        bounded.chain([Consistency::Unbounded, Consistency::Delay { tau: 0 }, Consistency::Delay { tau: 3 }])
+    }
+
+    #[test]
+    fn consistency_admits_a_reader_from_its_needed_frontier_on() {
+        for rule in rules() {
+            for reader in numbers().map(Clock) {
+                let needed = rule.needed(reader);
+                assert!(rule.admits(reader, needed), "{rule} {reader}: {needed} is enough");
+                for frontier in numbers().map(Clock) {
+                    assert_eq!(rule.admits(reader, frontier), frontier >= needed, "{rule} {reader} {frontier}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn consistency_reports_failures_from_the_last_clock_that_rows_must_hold() {
+        for rule in rules() {
+            let slack = rule.bound().unwrap_or(0);
+            for (reader, failed) in numbers().flat_map(|reader| numbers().map(move |failed| (reader, failed))) {
+                let expected = u128::from(failed) + u128::from(slack) + 1 >= u128::from(reader);
+                let reported = rule.reports_failure(Clock(reader), Clock(failed));
+                assert_eq!(reported, expected, "{rule} reader {reader} failed {failed}");
+            }
         }
     }
 }

@@ -350,6 +350,22 @@ impl TableSpec {
         self
     }
 
+    /// Whether a worker's reads hold its own earlier pushes. They do in bounded tables that apply
+    /// every push by itself.
+    ///
+    /// ```
+    /// use types::{Combine, Consistency, Reduce, TableSpec};
+    ///
+    /// let spec = TableSpec::sparse("t", 1);
+    /// assert!(spec.reads_own_pushes());
+    /// assert!(!spec.clone().consistency(Consistency::Unbounded).reads_own_pushes());
+    /// assert!(!spec.combine(Combine::Clock(Reduce::Sum)).reads_own_pushes());
+    /// ```
+    #[must_use]
+    pub fn reads_own_pushes(&self) -> bool {
+        self.consistency.bound().is_some() && !self.combine.holds_clocks()
+    }
+
     /// Bytes of one row's values.
     ///
     /// ```

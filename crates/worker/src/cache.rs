@@ -177,12 +177,14 @@ impl TableCache {
     /// Whether the cache adds the worker's own pushes to cached rows. The caller then passes them
     /// to [`TableCache::pushed`] as shards decode them.
     pub fn adds_own_pushes(&self) -> bool {
-        self.rows.is_some() && self.combine == Combine::Each
+        self.rows.is_some() && !self.combine.holds_clocks()
     }
 
     /// The worker pushes these values to these rows: adds them to the cached rows.
     pub fn pushed(&mut self, keys: &KeySlice, values: &Payload) {
-        if let (Some(cache), Combine::Each) = (&mut self.rows, self.combine) {
+        if self.adds_own_pushes()
+            && let Some(cache) = &mut self.rows
+        {
             cache.pushed(keys, values);
         }
     }

@@ -8,7 +8,7 @@
 use crate::recorded::recorded_variants;
 use crate::{Batch, PullTarget, Values};
 use lease::LeaseId;
-use types::{Combine, NumberType, PART_BYTES, Placement, Position, PositionRange, Setting, TableShape, TableSpec};
+use types::{NumberType, PART_BYTES, Placement, Position, PositionRange, Setting, TableShape, TableSpec};
 use wire::{FeedCursor, Keys, Refusal};
 
 /// One operation of a program on a table. [`Worker::submit`](crate::Worker::submit) takes it.
@@ -339,7 +339,7 @@ fn check_number(spec: &TableSpec, found: NumberType) -> Result<(), Refusal> {
 /// does not know the width for a custom updater, so it checks whole numbers and the least width;
 /// the shard checks the rest.
 fn check_row_state(spec: &TableSpec, keys: &Keys, values: &Values) -> Result<(), Refusal> {
-    if let Combine::Clock(_) = spec.combine {
+    if spec.combine.holds_clocks() {
         return Err(Refusal::SetByClock);
     }
     check_number(spec, values.number)?;

@@ -20,7 +20,7 @@ use crate::tickets::{TicketPurpose, Tickets};
 use delay::DelayedOperations;
 use queue::{Queue, QueuedOperation, WaitsFor};
 use std::collections::BTreeMap;
-use types::{Clock, Combine, Consistency, HELD_CLOCKS, TableId, TableSpec};
+use types::{Clock, Consistency, HELD_CLOCKS, TableId, TableSpec};
 
 /// The least frontier at which shards take a push of a worker at `clock`, if the table combines by
 /// clock.
@@ -67,19 +67,19 @@ impl Schedule {
             }
             queued.after.pop();
         }
-        let waits = match (spec.consistency, spec.combine) {
+        let waits = match spec.consistency {
             // Read-my-writes: the pushes that the read must hold go first.
-            (Consistency::Bounded { .. }, Combine::Each)
-                if queued.op.access().reads() && self.queue.has_push_before(queued.table, queued.ticket) =>
-            {
-                Some(WaitsFor::OwnPushes)
+            Consistency::Bounded { .. } => {
+                let follows = spec.reads_own_pushes() && queued.op.access().reads();
+                let waits = follows && self.queue.has_push_before(queued.table, queued.ticket);
+                waits.then_some(WaitsFor::OwnPushes)
             }
-            (Consistency::Delay { .. }, _) => {
+            Consistency::Delay { .. } => {
                 let place = tickets.purpose(queued.ticket).and_then(|purpose| purpose.place);
                 let reached = self.delayed.get(&queued.table).map_or(u64::MAX, DelayedOperations::reached);
                 place.filter(|place| *place > reached).map(WaitsFor::Delay)
             }
-            _ => None,
+            Consistency::Unbounded => None,
         };
         let waits = waits.or_else(|| waits_for_bandwidth(queued, spec, link));
         waits.or_else(|| (queued.op.access().writes() && !may_push()).then_some(WaitsFor::Frontier))
@@ -173,7 +173,7 @@ fn waits_for_bandwidth(queued: &mut QueuedOperation, spec: &TableSpec, link: &Li
         Access::Read => queued.own || spec.consistency.bound().is_some(),
         Access::Write | Access::WriteRead | Access::Neither => false,
     };
-    let made = link.last_part().filter(|_| follows && spec.combine == Combine::Each)?;
+    let made = link.last_part().filter(|_| follows && !spec.combine.holds_clocks())?;
     let last = *queued.follows.get_or_insert(made);
     let first = link.first_waiting(queued.table);
     first.filter(|first| *first <= last).map(|_| WaitsFor::Bandwidth(last))

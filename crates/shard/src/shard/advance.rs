@@ -2,7 +2,7 @@
 
 use crate::intake::clocks::ClockOutcome;
 use crate::shard::{AnyShard, Shard};
-use types::{Clock, Combine, WorkerId};
+use types::{Clock, WorkerId};
 use update::Number;
 use wire::Outbox;
 
@@ -16,7 +16,7 @@ impl<T: Number> Shard<T> {
     /// Whether the rows may be shown at the announced frontier. In a `clock` table, rows must hold
     /// no later clock; in an `each` table, they always may.
     pub(super) fn is_exact(&self) -> bool {
-        self.spec.combine == Combine::Each || self.announced() == self.clocks.frontier()
+        !self.spec.combine.holds_clocks() || self.announced() == self.clocks.frontier()
     }
 
     /// A worker has moved the frontier.

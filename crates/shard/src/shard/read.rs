@@ -7,7 +7,7 @@ use crate::reads::parked::{ParkedRead, Parking};
 use crate::rows::resolve::{FoundRows, NotApplied};
 use crate::shard::Shard;
 use std::sync::Arc;
-use types::{CacheSpec, Clock, PARKED_READS, PART_BYTES, Time, WorkerId};
+use types::{CacheSpec, PARKED_READS, PART_BYTES, Time, WorkerId};
 use update::Number;
 use wire::{FailedClock, Frame, Head, KeyPart, Message, Outbox, Payload, Pull, PullRefused, Pulled, Refusal, Wants};
 
@@ -54,8 +54,7 @@ impl<T: Number> Shard<T> {
             self.reads.count_answer();
             return self.answer(&read, released_by, out);
         }
-        let slack = self.spec.consistency.bound().unwrap_or(0);
-        let needed = Clock(read.clock.0.saturating_sub(slack)).max(read.pull.frontier);
+        let needed = self.spec.consistency.or_lock_step().needed(read.clock).max(read.pull.frontier);
         let needed = if exact { needed } else { needed.max(frontier) };
         let worker = read.worker;
         let request = read.pull.request;
@@ -200,8 +199,7 @@ impl<T: Number> Shard<T> {
 
     /// An answer to a read, still without rows.
     fn answered(&self, read: &ParkedRead, released_by: Option<WorkerId>) -> Pulled {
-        let slack = self.spec.consistency.bound().unwrap_or(0);
-        let in_view = |failed: &&FailedClock| failed.clock.0.saturating_add(slack).saturating_add(1) >= read.clock.0;
+        let in_view = |failed: &&FailedClock| self.spec.consistency.reports_failure(read.clock, failed.clock);
         Pulled {
             table: self.identity.table,
             shard: self.identity.shard(),

@@ -4,7 +4,7 @@
 use super::{Checker, broken};
 use crate::history::HistoryEvent;
 use std::collections::{BTreeMap, BTreeSet};
-use types::{Clock, Combine};
+use types::Clock;
 
 /// A worker that pushed in a clock to a table that combines by clock ends that clock only while the
 /// slowest worker is fewer than `most` clocks behind.
@@ -15,7 +15,7 @@ pub fn held_clocks_at_most(most: u64) -> Checker {
         let mut pushed: BTreeSet<u32> = BTreeSet::new();
         for entry in &history.entries {
             match &entry.event {
-                HistoryEvent::Pushed { table, .. } if history.specs[table.0].combine != Combine::Each => {
+                HistoryEvent::Pushed { table, .. } if history.specs[table.0].combine.holds_clocks() => {
                     pushed.insert(entry.worker);
                 }
                 HistoryEvent::ClockEnded { clock } => {

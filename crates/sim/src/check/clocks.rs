@@ -5,16 +5,16 @@ use super::{Checker, broken, each_row};
 use crate::history::{FinishedRead, History, HistoryEvent};
 use crate::program::TableIndex;
 use std::collections::BTreeSet;
-use types::{Clock, Combine, Consistency, ShardId};
+use types::{Clock, Consistency, ShardId};
 use wire::Refusal;
 
 fn is_by_clock(history: &History, read: &FinishedRead<'_>) -> bool {
-    matches!(history.specs[read.table.0].combine, Combine::Clock(_))
+    history.specs[read.table.0].combine.holds_clocks()
 }
 
 /// The clocks of a table that a refused contribution failed, with the shard that refused it.
 pub(super) fn failed_clocks(history: &History, of: TableIndex) -> BTreeSet<(Clock, ShardId)> {
-    if !matches!(history.specs[of.0].combine, Combine::Clock(_)) {
+    if !history.specs[of.0].combine.holds_clocks() {
         return BTreeSet::new();
     }
     let placement = history.specs[of.0].shape.placement();

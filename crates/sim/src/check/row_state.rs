@@ -5,7 +5,7 @@ use super::{Checker, broken};
 use crate::history::HistoryEvent;
 use crate::program::TableIndex;
 use std::collections::BTreeMap;
-use types::{Clock, Combine};
+use types::Clock;
 use update::{Slots, UpdateStep, Updater, Updaters};
 
 /// A row with one writer holds exactly what its writer's pushes, sets and deletes make of it, in
@@ -18,7 +18,7 @@ pub fn rows_are_as_their_writer_left_them() -> Checker {
     Box::new(|history| {
         for table in (0..history.specs.len()).map(TableIndex) {
             let spec = &history.specs[table.0];
-            if spec.combine != Combine::Each {
+            if spec.combine.holds_clocks() {
                 continue;
             }
             let Ok(updater) = Updaters::builtin().make::<f64>(&spec.updater) else { continue };

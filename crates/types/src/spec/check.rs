@@ -2,7 +2,7 @@
 //! whether two specs are the same.
 
 use super::{CacheSpec, Initial, NumberType, PART_BYTES, TableShape, TableSpec};
-use crate::{Combine, Consistency, UpdaterSpec};
+use crate::{Consistency, UpdaterSpec};
 use std::fmt;
 
 /// Why a spec cannot be a table.
@@ -71,7 +71,7 @@ impl TableSpec {
             if self.initial != Initial::Zero {
                 return refuse("a random start needs real numbers, not i64".into(), "start from zero, or use f32");
             }
-            if self.combine == Combine::Clock(crate::Reduce::Mean) {
+            if self.combine.takes_mean() {
                 return refuse("a mean of i64 is not an i64".into(), "combine by sum, or use f64");
             }
         }
@@ -80,14 +80,14 @@ impl TableSpec {
         {
             return refuse(format!("adam's betas are {beta1} and {beta2}"), "choose both below 1");
         }
-        if matches!(self.updater, UpdaterSpec::Ftrl { .. }) && self.combine == Combine::Clock(crate::Reduce::Mean) {
+        if matches!(self.updater, UpdaterSpec::Ftrl { .. }) && self.combine.takes_mean() {
             return refuse("ftrl weighs its ℓ1 by examples, so it needs sums".into(), "combine by sum");
         }
         if matches!(self.updater, UpdaterSpec::Proximal { .. }) {
             if !self.width.is_multiple_of(2) {
                 return refuse("proximal needs a gradient for each weight".into(), "give it an even width");
             }
-            if self.combine == Combine::Clock(crate::Reduce::Mean) {
+            if self.combine.takes_mean() {
                 return refuse(
                     "proximal weighs its ℓ1 against the whole loss, so it needs sums".into(),
                     "combine by sum",
@@ -95,7 +95,7 @@ impl TableSpec {
             }
         }
         if self.codecs.filters_by_kkt()
-            && !(matches!(self.updater, UpdaterSpec::Proximal { .. }) && matches!(self.combine, Combine::Clock(_)))
+            && !(matches!(self.updater, UpdaterSpec::Proximal { .. }) && self.combine.holds_clocks())
         {
             let problem = "kkt needs the sum of all workers' gradients, and the updater proximal";
             return refuse(problem.into(), "use updater proximal and combine by clock, or leave kkt out");
@@ -185,7 +185,7 @@ impl TableSpec {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Codecs, Reduce};
+    use crate::{Codecs, Combine, Reduce};
 
     #[test]
     fn specs_that_do_not_fit_are_refused_with_a_remedy() {

@@ -12,14 +12,14 @@ const FAILED_CLOCKS: usize = 64;
 
 /// The last failed clocks of a table.
 pub(crate) struct FailedClocks {
-    slack: u64,
+    consistency: Consistency,
     clocks: VecDeque<FailedClock>,
 }
 
 impl FailedClocks {
     /// No failed clocks yet.
     pub fn new(consistency: Consistency) -> Self {
-        Self { slack: consistency.bound().unwrap_or(0), clocks: VecDeque::new() }
+        Self { consistency, clocks: VecDeque::new() }
     }
 
     /// Remembers the failed clocks that a shard reports. Several shards may report the same clock;
@@ -34,9 +34,9 @@ impl FailedClocks {
         self.clocks.drain(..beyond);
     }
 
-    /// The failed clocks at or after `reader − slack − 1`.
+    /// The failed clocks that a reader at this clock is told of.
     pub fn in_view(&self, reader: Clock) -> Vec<FailedClock> {
-        let in_view = |failed: &&FailedClock| failed.clock.0.saturating_add(self.slack).saturating_add(1) >= reader.0;
+        let in_view = |failed: &&FailedClock| self.consistency.reports_failure(reader, failed.clock);
         self.clocks.iter().filter(in_view).cloned().collect()
     }
 }

@@ -1,7 +1,7 @@
 use super::*;
 use crate::testing::ones;
 use crate::{KeyListDictionary, WorkerInput};
-use types::{Position, Reduce, TableId, Time};
+use types::{Combine, Position, Reduce, TableId, Time};
 use wire::{Bits, Payload, Reader};
 
 fn values(number: NumberType, bytes: usize) -> Values {

@@ -3,7 +3,7 @@ use crate::send::pacing::PacedPart;
 use crate::send::stream::tests::{head, push as message};
 use crate::testing::ones;
 use crate::{Op, PullTarget};
-use types::{Bandwidth, NumberType, Reduce, Time};
+use types::{Bandwidth, Combine, NumberType, Reduce, Time};
 use wire::{Keys, Refusal};
 
 const TABLE: TableId = TableId(1);

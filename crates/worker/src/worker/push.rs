@@ -11,7 +11,7 @@ use crate::tickets::TicketPurpose;
 use crate::{Batch, RowsOfPush, TableFailure, TicketId};
 use codec::Formats;
 use std::ops::Range;
-use types::{Combine, Consistency, TableId, TableSpec, Time};
+use types::{Consistency, TableId, TableSpec, Time};
 use wire::{KeySlice, Keys, LeasedPart, Outbox, Payload, Writes};
 
 /// One part of a push, encoded: rows of one shard.
@@ -184,7 +184,7 @@ impl Worker {
         }
         // Sums are the same in any order. Replaced rows and other updaters need the order kept.
         let replaces = matches!(&message, StreamMessage::Push { writes, .. } if writes.replaces_rows());
-        let ordered = replaces || table.spec.combine == Combine::Each && !table.spec.updater.is_additive();
+        let ordered = replaces || !table.spec.combine.holds_clocks() && !table.spec.updater.is_additive();
         let number = self.link.wait(PacedPart { table: id, shard, head, message, significance, ordered });
         self.send_paced(now, out);
         self.counts.waited += u64::from(self.link.has_waiting_part(number));

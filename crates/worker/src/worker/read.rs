@@ -10,7 +10,7 @@ use crate::send::message::{ReadKeys, Reading, RequestNumbers};
 use crate::send::stream::ShardStream;
 use crate::ticket::PartialRead;
 use crate::{PullTarget, TicketId};
-use types::{Clock, Combine, Consistency, Position, PositionRange, TableId, TableSpec, Time};
+use types::{Clock, Position, PositionRange, TableId, TableSpec, Time};
 use wire::{FeedCursor, Head, Keys, Outbox, Wants};
 
 /// Requests the parts of one read from the streams of a table.
@@ -34,11 +34,10 @@ impl ReadRequests<'_> {
     /// A part of the read. Where the table promises read-my-writes, the shard answers it after the
     /// pushes before it.
     pub fn part(&self, spec: &TableSpec, stream: &ShardStream, keys: ReadKeys) -> Reading {
-        let own = matches!((spec.consistency, spec.combine), (Consistency::Bounded { .. }, Combine::Each));
         Reading {
             ticket: self.ticket,
             clock: self.reader,
-            after: if own { stream.last() } else { 0 },
+            after: if spec.reads_own_pushes() { stream.last() } else { 0 },
             subscribe: spec.consistency.is_eager(),
             deltas: None,
             wants: Wants::Values,
@@ -184,7 +183,7 @@ impl Table {
             }
             for (keys, deltas) in parts {
                 let mut reading = Reading { deltas, ..requests.part(&self.spec, stream, keys) };
-                if own && self.spec.combine == Combine::Each {
+                if own && !self.spec.combine.holds_clocks() {
                     reading.after = stream.last();
                 }
                 requests.request(stream, reading);

@@ -6,7 +6,7 @@ use crate::schedule::frontier_for_push;
 use crate::send::push_codec::PushCodec;
 use crate::send::stream::ShardStream;
 use codec::{Stopwatch, TableCodecs};
-use types::{Clock, Combine, Source, TableId, TableSpec};
+use types::{Clock, Source, TableId, TableSpec};
 
 /// One table that the worker takes part in.
 pub(super) struct Table {
@@ -44,6 +44,6 @@ impl Table {
     /// Whether the shards take pushes of a worker at `clock`, by the frontiers that they have told.
     pub fn may_push(&self, clock: Clock) -> bool {
         let needed = frontier_for_push(clock);
-        self.spec.combine == Combine::Each || self.streams.iter().all(|stream| stream.frontier() >= needed)
+        !self.spec.combine.holds_clocks() || self.streams.iter().all(|stream| stream.frontier() >= needed)
     }
 }

@@ -135,7 +135,7 @@ impl Worker {
 
 /// The worker's own writes among the messages that a shard's answer does not reflect yet.
 fn later_writes<'a>(combine: Combine, unseen: impl Iterator<Item = &'a StreamMessage>) -> LaterWrites<'a> {
-    let later = unseen.filter(|_| combine == Combine::Each).filter_map(|message| match message {
+    let later = unseen.filter(|_| !combine.holds_clocks()).filter_map(|message| match message {
         StreamMessage::Push { keys, writes, .. } if writes.replaces_rows() => Some((keys, OwnWrite::Rows)),
         StreamMessage::Push { keys, values, plain, .. } => {
             Some((keys, OwnWrite::Gradients(plain.as_ref().unwrap_or(values))))
