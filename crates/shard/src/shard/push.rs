@@ -2,17 +2,16 @@
 //! is applied or held for its clock, and is then finished in its stream. Clock markers and settings
 //! pass the same gate.
 
+use crate::intake::clocks::Contribution;
 use crate::intake::gate::Entrance;
 use crate::intake::validate::{check_setting, checked};
 use crate::leases::applied::RUNS;
 use crate::rows::resolve::NotApplied;
 use crate::shard::Shard;
 use crate::view::Row;
-use types::{Combine, WorkerId};
+use types::WorkerId;
 use update::Number;
-use wire::{
-    Acked, FailedClock, Frame, Head, KeyPart, Marker, Message, Outbox, Push, Refusal, Refused, Resend, ResendReason,
-};
+use wire::{Acked, Frame, Head, KeyPart, Marker, Message, Outbox, Push, Refusal, Refused, Resend, ResendReason};
 use wire::{Tune, Writes};
 
 impl<T: Number> Shard<T> {
@@ -91,7 +90,7 @@ impl<T: Number> Shard<T> {
                 // The examples of a refused part count, because other shards count them too. They
                 // may include those of earlier parts.
                 self.count_examples(head);
-                self.fail_clock(worker, head, &refusal);
+                self.clocks.refused(worker, head.clock, &refusal);
                 self.finish(worker, Some(refusal), out);
             }
         }
@@ -100,42 +99,20 @@ impl<T: Number> Shard<T> {
     /// Checks that come before decoding. The clock is checked first, because most other refusals
     /// fail the clock that the part names.
     fn check(&self, worker: WorkerId, head: &Head, writes: Writes) -> Result<(), NotApplied> {
-        self.clocks.check(worker, head.clock)?;
+        self.clocks.check(worker, head.clock, writes)?;
         if writes.lease().is_some() && self.leases.is_full() {
             return Err(Refusal::TooManyLeases { most: RUNS as u64 }.into());
         }
-        match (writes, self.spec.combine) {
-            // A `clock` table holds contributions apart, so there is no moment at which to set a
-            // row.
-            (Writes::Rows, Combine::Clock(_)) => Err(Refusal::SetByClock.into()),
-            (Writes::Nothing, _) if self.rows.is_dense() => Err(Refusal::Dense.into()),
-            (Writes::Rows, Combine::Each) | (Writes::Gradients { .. } | Writes::Nothing, _) => Ok(()),
+        match writes {
+            Writes::Nothing if self.rows.is_dense() => Err(Refusal::Dense.into()),
+            Writes::Gradients { .. } | Writes::Rows | Writes::Nothing => Ok(()),
         }
     }
 
-    /// A refused contribution fails its clock for all workers. Some refusals do not: of parts whose
-    /// clock is wrong or not held, of leases without room, and of writes that are no contribution.
-    fn fail_clock(&mut self, worker: WorkerId, head: &Head, refusal: &Refusal) {
-        let is_harmless = matches!(
-            refusal,
-            Refusal::PastClock
-                | Refusal::FarAhead { .. }
-                | Refusal::TooManyLeases { .. }
-                | Refusal::SetByClock
-                | Refusal::Dense
-        );
-        if matches!(self.spec.combine, Combine::Clock(_)) && !is_harmless {
-            self.clocks.fail(FailedClock { clock: head.clock, worker, refusal: refusal.clone() });
-        }
-    }
-
-    /// Counts the examples of a push or a marker: at once in an `each` table, when its clock is
-    /// applied in a `clock` table.
+    /// Counts the examples of a push or a marker: now, or when its clock is applied.
     fn count_examples(&mut self, head: &Head) {
-        match self.spec.combine {
-            Combine::Each => self.rows.count_examples(head.examples),
-            Combine::Clock(_) => self.clocks.hold_examples(head.clock, head.examples),
-        }
+        let now = self.clocks.count_examples(head.clock, head.examples);
+        self.rows.count_examples(now);
     }
 
     /// Checks a part whole, then applies it or holds it for its clock.
@@ -150,20 +127,20 @@ impl<T: Number> Shard<T> {
         let unseen = self.rows.unseen(&push.keys)?;
         let found = self.rows.resolve(&push.keys, true)?;
         self.count_examples(head);
-        match self.spec.combine {
-            Combine::Each => {
+        self.rows.make_pending(clock, &unseen);
+        match self.clocks.contribution(clock, || self.rows.take_spare()) {
+            Contribution::Apply => {
                 self.rows.apply(clock, found.slots.slots(), values);
                 self.followers.changed(found.rows(&push.keys));
             }
-            Combine::Clock(_) => {
-                self.rows.make_pending(clock, &unseen);
-                let Some(sum) = self.clocks.sum(clock, || self.rows.take_spare()) else { return Ok(()) };
+            Contribution::Hold(sum) => {
                 sum.add(self.rows.width(), self.rows.slot_count(), &found.slots, values);
                 if self.followers.need_changes() {
                     self.clocks.will_change(clock, found.rows(&push.keys));
                 }
                 self.followers.changed_sums(clock, found.rows(&push.keys));
             }
+            Contribution::Drop => {}
         }
         Ok(())
     }
@@ -198,12 +175,10 @@ impl<T: Number> Shard<T> {
         }
         self.count_examples(head);
         let positions: Vec<u64> = rows.iter().map(|(position, _)| *position).collect();
-        match self.spec.combine {
-            Combine::Each => self.remove(&positions),
-            Combine::Clock(_) => {
-                self.clocks.hold_removal(head.clock, positions.iter().copied());
-                self.followers.changed_sums(head.clock, rows.into_iter());
-            }
+        if self.clocks.takes_removal(head.clock, &positions) {
+            self.followers.changed_sums(head.clock, rows.into_iter());
+        } else {
+            self.remove(&positions);
         }
         Ok(())
     }
