@@ -14,6 +14,7 @@
 
 pub(crate) mod batch;
 pub(crate) mod encode;
+mod incoming;
 pub(crate) mod peers;
 #[cfg(test)]
 mod tests;
@@ -26,7 +27,7 @@ use crate::view::ShardView;
 use std::collections::BTreeMap;
 use types::{Clock, Measured, NodeId, Span, Time, WorkerId};
 use update::Number;
-use wire::{ChangeChunk, ChangeStep, ChunkContents, Control, Frame, Message, Outbox, ReplicaChunk, Replicated};
+use wire::{ChangeChunk, ChunkContents, Control, Frame, Message, Outbox, ReplicaChunk, Replicated};
 
 /// A shard's place in its chain, and the batches that pass through it.
 pub(crate) struct Replication {
@@ -93,17 +94,17 @@ impl Replication {
     /// The frontier that workers are told: the one that the tail holds. The shard's own,
     /// `frontier`, may be later.
     pub fn announced(&self, frontier: Clock) -> Clock {
-        self.chained().map_or(frontier, |peers| peers.announced)
+        self.chained().map_or(frontier, Peers::announced)
     }
 
     /// Sets the announced frontier to one that every replica holds.
     pub fn announce(&mut self, frontier: Clock) {
-        self.peers.iter_mut().for_each(|peers| peers.announced = frontier);
+        self.peers.iter_mut().for_each(|peers| peers.announce(frontier));
     }
 
     /// The sequence number up to which a worker's stream may be acknowledged.
     pub fn durable(&self, worker: WorkerId) -> u64 {
-        self.chained().map_or(u64::MAX, |peers| peers.durable.get(&worker).copied().unwrap_or(0))
+        self.chained().map_or(u64::MAX, |peers| peers.durable(worker))
     }
 
     /// Whether the shard needs ticks soon, because a batch is open or a backfill is under way.
@@ -119,12 +120,12 @@ impl Replication {
     /// A worker moved the frontier. Returns whether workers are told only once the tail has it.
     pub fn frontier_moved(&mut self, by: WorkerId) -> bool {
         let chained = self.peers.as_mut().filter(|peers| !peers.is_solitary());
-        chained.map(|peers| peers.moved_by = by).is_some()
+        chained.map(|peers| peers.frontier_moved(by)).is_some()
     }
 
     /// The worker that moved the frontier last.
     pub fn moved_by(&self) -> Option<WorkerId> {
-        self.peers.as_ref().map(|peers| peers.moved_by)
+        self.peers.as_ref().map(Peers::moved_by)
     }
 
     /// Whether the sums of open clocks are replicated.
@@ -141,25 +142,25 @@ impl Replication {
     /// there were `times` changes in all.
     pub fn note_changes(&mut self, rows: usize, times: usize) {
         if let Some(peers) = self.sending() {
-            peers.timing.changed(rows, times);
+            peers.open_batch().changed(rows, times);
         }
     }
 
     /// An item of a stream is finished, or the frontier has moved.
     pub fn note_progress(&mut self, now: Time) {
         if let Some(peers) = self.sending() {
-            peers.timing.note(now);
+            peers.open_batch().note(now);
         }
     }
 
     /// A worker has pushed.
     pub fn note_push(&mut self, worker: WorkerId) {
-        self.peers.iter_mut().for_each(|peers| peers.timing.pushed(worker));
+        self.peers.iter_mut().for_each(|peers| peers.open_batch().pushed(worker));
     }
 
     /// A read waits for the open batch.
     pub fn need_batch(&mut self) {
-        self.peers.iter_mut().for_each(|peers| peers.timing.need());
+        self.peers.iter_mut().for_each(|peers| peers.open_batch().need());
     }
 
     /// Takes the role that a new plan gives it in its chain. `whole`: the plan says that it holds
@@ -183,7 +184,7 @@ impl Replication {
         let announced = self.announced(view.clocks.frontier());
         let mut peers = self.peers.take().unwrap_or_else(|| Peers::new(role.clone(), announced));
         if whole {
-            peers.backfilled_by = None;
+            peers.incoming_mut().forget_backfill();
         }
         peers.take_part(role, log.last(), view.identity.plan.0, now);
         peers.settle(log.last());
@@ -198,9 +199,7 @@ impl Replication {
     /// now on, a change is acknowledged once the tail holds it.
     pub fn start_batches<T: Number>(&mut self, view: &ShardView<'_, T>) {
         if let Some(peers) = self.peers.as_mut().filter(|peers| peers.is_head()) {
-            peers.durable = view.streams.all_finished().collect();
-            peers.announced = view.clocks.frontier();
-            peers.timing = batch::BatchTiming::default();
+            peers.start_batches(view.streams.all_finished(), view.clocks.frontier());
         }
     }
 
@@ -216,10 +215,9 @@ impl Replication {
         let mut acknowledge = false;
         let row_bytes = view.rows.row_state_bytes() + 8;
         while let Some(peers) = self.sending() {
-            if !peers.timing.is_due(now, row_bytes, peers.under_way()) {
+            if !peers.close_if_due(now, row_bytes) {
                 break;
             }
-            peers.timing.close();
             log.close();
             acknowledge |= self.send_batch(now, log, view, out);
         }
@@ -248,8 +246,8 @@ impl Replication {
     fn send<T: Number>(&mut self, outgoing: Outgoing, log: &mut ChangeLog, view: &ShardView<'_, T>, out: &mut Outbox) {
         let Some(peers) = &mut self.peers else { return };
         let sends_changes = outgoing.iter().any(|(_, sending)| matches!(sending, Sending::After(_)));
-        if sends_changes && peers.is_head() && (peers.timing.is_open() || log.open_len() > 0) {
-            peers.timing.close();
+        if sends_changes && peers.is_head() && (peers.open_batch().is_open() || log.open_len() > 0) {
+            peers.open_batch().close();
             let number = log.close();
             peers.mark(mark(number, view));
         }
@@ -280,7 +278,7 @@ impl Replication {
             return false;
         }
         if before > 0 && peers.under_way() == 0 {
-            peers.timing.arrived(now);
+            peers.open_batch().arrived(now);
         }
         true
     }
@@ -288,70 +286,27 @@ impl Replication {
     /// Acknowledges to the predecessor what every replica from here to the tail holds.
     pub fn answer(&self, log: &ChangeLog, identity: &Identity, out: &mut Outbox) {
         let Some(peers) = &self.peers else { return };
-        let Some(from) = peers.role.from else { return };
+        let Some(from) = peers.predecessor() else { return };
         let replicated = Replicated {
             table: identity.table,
             shard: identity.shard(),
             through: peers.through(log.last()),
-            backfill: peers.backfilled_by,
+            backfill: peers.incoming().backfill(),
         };
         out.send(Frame { head: identity.head(from), message: Message::Replicated(replicated) });
     }
 
     /// A chunk of a batch or of a backfill arrives.
     pub fn arrive(&mut self, from: NodeId, chunk: ReplicaChunk, log: &mut ChangeLog) -> Arrival {
-        let Some(peers) = self.peers.as_mut().filter(|peers| peers.role.from == Some(from)) else {
+        let Some(peers) = self.peers.as_mut().filter(|peers| peers.predecessor() == Some(from)) else {
             return Arrival::Ignored;
         };
-        if let Some(backfill) = chunk.backfill {
-            return if self.whole { Arrival::Answered } else { self.arrive_in_backfill(backfill, chunk, log) };
-        }
-        if !self.whole && !peers.complete {
-            // The chunks of its backfill are answered instead, or a later batch.
-            return Arrival::Ignored;
-        }
-        let ChangeChunk { chunk: number, ends, .. } = chunk.changes;
-        match peers.cursor.take(chunk.changes) {
-            // Answered once for each batch that is held already or shows a gap.
-            ChangeStep::Held | ChangeStep::Gap if ends => Arrival::Answered,
-            ChangeStep::Held | ChangeStep::Gap => Arrival::Ignored,
-            step @ (ChangeStep::First | ChangeStep::Next | ChangeStep::Complete) => {
-                peers.arriving.truncate(number as usize);
-                peers.arriving.push(chunk);
-                let is_whole = step == ChangeStep::Complete;
-                if is_whole { Arrival::Batch(std::mem::take(&mut peers.arriving)) } else { Arrival::Ignored }
-            }
-        }
-    }
-
-    /// A chunk of a backfill arrives. It is taken at once if it is the next one.
-    fn arrive_in_backfill(&mut self, backfill: u64, chunk: ReplicaChunk, log: &mut ChangeLog) -> Arrival {
-        let Some(peers) = &mut self.peers else { return Arrival::Ignored };
-        let (arrived, begins) = match peers.backfilled_by {
-            Some((known, arrived)) if known == backfill => (arrived, false),
-            Some((known, _)) if known > backfill => return Arrival::Answered,
-            _ => {
-                log.start_at(0);
-                peers.hold(0);
-                peers.complete = false;
-                (0, true)
-            }
-        };
-        peers.backfilled_by = Some((backfill, arrived));
-        Arrival::Backfill { chunk: (chunk.changes.chunk == arrived).then_some(chunk), begins }
+        peers.incoming_mut().arrive(chunk, self.whole, log)
     }
 
     /// The shard has taken a chunk of a backfill.
     pub fn backfill_taken(&mut self, chunk: &ReplicaChunk, log: &mut ChangeLog) {
-        let Some(peers) = &mut self.peers else { return };
-        let Some((backfill, arrived)) = peers.backfilled_by else { return };
-        let ChangeChunk { to, ends, .. } = chunk.changes;
-        peers.backfilled_by = Some((backfill, arrived.saturating_add(1)));
-        peers.complete = ends;
-        if ends {
-            log.start_at(to);
-            peers.hold(to);
-        }
+        self.peers.iter_mut().for_each(|peers| peers.incoming_mut().backfill_taken(chunk, log));
     }
 
     /// The shard has applied the next batch: sends it on down the chain. Returns whether to
@@ -365,7 +320,7 @@ impl Replication {
         out: &mut Outbox,
     ) -> bool {
         let held = chunks.last().map_or(log.last(), |chunk| chunk.changes.to);
-        let is_followed = self.peers.as_ref().is_some_and(|peers| !peers.receivers.is_empty());
+        let is_followed = self.peers.as_ref().is_some_and(Peers::is_followed);
         log.append(held, if is_followed { changes_of(chunks) } else { Changes::default() });
         self.send_batch(now, log, view, out)
     }
@@ -373,7 +328,7 @@ impl Replication {
     /// The shard could not apply a batch: it was damaged on its way, or another release sent it.
     /// Drops it; the predecessor resends it.
     pub fn batch_refused(&mut self, log: &ChangeLog) {
-        self.peers.iter_mut().for_each(|peers| peers.hold(log.last()));
+        self.peers.iter_mut().for_each(|peers| peers.incoming_mut().hold(log.last()));
     }
 
     /// A replica acknowledges batches, or chunks of a backfill. Returns whether to acknowledge to
@@ -424,12 +379,7 @@ impl Replication {
             return;
         }
         let was_solitary = peers.is_solitary();
-        for receiver in &mut peers.receivers {
-            if let Some(backfill) = &mut receiver.backfill {
-                backfill.proceed(log, view, |chunk| outgoing.push((receiver.node, Sending::Chunk(chunk))));
-                receiver.backfill_sent();
-            }
-        }
+        peers.continue_backfills(log, view, outgoing);
         if was_solitary && !peers.is_solitary() {
             self.start_batches(view);
         }

@@ -7,11 +7,15 @@
 //! Invariant: every replica holds everything its successors hold. So any successor can become head,
 //! and a new replica is backfilled by the tail and joins behind it.
 
+use crate::changes::ChangeLog;
 use crate::follow::backfill::Backfill;
 use crate::follow::replica::batch::BatchTiming;
+use crate::follow::replica::incoming::Incoming;
+use crate::view::ShardView;
 use std::collections::{BTreeMap, VecDeque};
 use types::{Chain, Clock, Measured, NodeId, Span, Time, WorkerId};
-use wire::{FollowerCursor, ReplicaChunk};
+use update::Number;
+use wire::ReplicaChunk;
 
 /// Resend timeout: the measured round-trip limit, doubled after each resend, clamped to these
 /// bounds.
@@ -51,14 +55,14 @@ impl ChainRole {
 }
 
 /// A server that changes are sent to: the successor, or a new replica.
-pub(crate) struct Receiver {
-    pub node: NodeId,
+struct Receiver {
+    node: NodeId,
     /// Its backfill, while that is under way.
-    pub backfill: Option<Backfill>,
+    backfill: Option<Backfill>,
     /// Number of its last backfill by this replica. Acknowledgements of other backfills are void.
     backfilled: Option<u64>,
     /// The last batch that it and its successors hold.
-    pub through: u64,
+    through: u64,
     /// The last batch that it was sent.
     sent: u64,
     /// When the resend timeout began: at the last acknowledgement or resend, or when it got a batch
@@ -96,10 +100,12 @@ impl Receiver {
         self.backfill.as_ref().is_none_or(|backfill| backfill.ends_at().is_some())
     }
 
-    /// Chunks of its backfill were sent. With the last one, it was sent everything so far.
-    pub fn backfill_sent(&mut self) {
-        let ended = self.backfill.as_ref().and_then(Backfill::ends_at);
-        self.sent = self.sent.max(ended.unwrap_or(0));
+    /// Adds the next chunks of its backfill to `outgoing`. With the last one, it was sent everything
+    /// so far.
+    fn continue_backfill<T: Number>(&mut self, log: &mut ChangeLog, view: &ShardView<'_, T>, outgoing: &mut Outgoing) {
+        let Some(backfill) = &mut self.backfill else { return };
+        backfill.proceed(log, view, |chunk| outgoing.push((self.node, Sending::Chunk(chunk))));
+        self.sent = self.sent.max(backfill.ends_at().unwrap_or(0));
     }
 
     /// Notes that it is sent everything up to batch `last` now. Returns the last batch that it was
@@ -137,32 +143,26 @@ pub(crate) enum Sending {
 
 /// A shard's neighbours in its chain.
 pub(crate) struct Peers {
-    pub role: ChainRole,
+    role: ChainRole,
     /// Number of the plan that gave the role.
     plan: u64,
-    pub receivers: Vec<Receiver>,
+    receivers: Vec<Receiver>,
     /// Marks of the batches that not every receiver holds yet, oldest first.
     unacknowledged: VecDeque<BatchMark>,
     /// The sequence number up to which the tail holds each worker's stream.
-    pub durable: BTreeMap<WorkerId, u64>,
+    durable: BTreeMap<WorkerId, u64>,
     /// The frontier that the tail holds.
-    pub announced: Clock,
+    announced: Clock,
     /// The worker that moved the frontier last.
-    pub moved_by: WorkerId,
-    /// At the head: when the next batch is due.
-    pub timing: BatchTiming,
-    /// Behind the head: chunks of the next batch that have arrived.
-    pub arriving: Vec<ReplicaChunk>,
-    /// Behind the head: which batches this replica holds.
-    pub cursor: FollowerCursor,
-    /// While this replica is being backfilled: the number of the backfill, and how many chunks
-    /// arrived.
-    pub backfilled_by: Option<(u64, u32)>,
-    /// Whether the last chunk of that backfill arrived.
-    pub complete: bool,
+    moved_by: WorkerId,
+    /// At the head: when the open batch is due.
+    timing: BatchTiming,
+    /// Behind the head: what the predecessor has sent.
+    incoming: Incoming,
 }
 
 impl Peers {
+    /// No receivers yet; the tail holds the frontier `announced`.
     pub fn new(role: ChainRole, announced: Clock) -> Self {
         Self {
             role,
@@ -173,13 +173,73 @@ impl Peers {
             announced,
             moved_by: WorkerId(0),
             timing: BatchTiming::default(),
-            arriving: Vec::new(),
-            cursor: FollowerCursor::default(),
-            backfilled_by: None,
-            complete: false,
+            incoming: Incoming::default(),
         }
     }
 
+    /// The predecessor, which sends changes; none at the head.
+    pub fn predecessor(&self) -> Option<NodeId> {
+        self.role.from
+    }
+
+    /// The frontier that the tail holds.
+    pub fn announced(&self) -> Clock {
+        self.announced
+    }
+
+    /// Sets the frontier that the tail holds to one that every replica holds.
+    pub fn announce(&mut self, frontier: Clock) {
+        self.announced = frontier;
+    }
+
+    /// The sequence number up to which the tail holds a worker's stream.
+    pub fn durable(&self, worker: WorkerId) -> u64 {
+        self.durable.get(&worker).copied().unwrap_or(0)
+    }
+
+    /// The worker that moved the frontier last.
+    pub fn moved_by(&self) -> WorkerId {
+        self.moved_by
+    }
+
+    /// A worker has moved the frontier.
+    pub fn frontier_moved(&mut self, by: WorkerId) {
+        self.moved_by = by;
+    }
+
+    /// The timing of the open batch.
+    pub fn open_batch(&mut self) -> &mut BatchTiming {
+        &mut self.timing
+    }
+
+    /// Closes the open batch if it is due. Returns whether it was. `row_bytes`: bytes of one row.
+    pub fn close_if_due(&mut self, now: Time, row_bytes: usize) -> bool {
+        let is_due = self.timing.is_due(now, row_bytes, self.under_way());
+        if is_due {
+            self.timing.close();
+        }
+        is_due
+    }
+
+    /// Begins to replicate. What the shard holds now counts as durable: the streams up to `durable`
+    /// and the frontier.
+    pub fn start_batches(&mut self, durable: impl Iterator<Item = (WorkerId, u64)>, frontier: Clock) {
+        self.durable = durable.collect();
+        self.announced = frontier;
+        self.timing = BatchTiming::default();
+    }
+
+    /// Behind the head: what the predecessor has sent.
+    pub fn incoming(&self) -> &Incoming {
+        &self.incoming
+    }
+
+    /// Behind the head: what the predecessor has sent.
+    pub fn incoming_mut(&mut self) -> &mut Incoming {
+        &mut self.incoming
+    }
+
+    /// Whether this replica is the head.
     pub fn is_head(&self) -> bool {
         self.role.from.is_none()
     }
@@ -211,14 +271,7 @@ impl Peers {
         }
         self.role = role;
         self.plan = plan;
-        self.hold(batch);
-    }
-
-    /// Sets that this replica holds every batch up to `batch`. Drops chunks of later batches that
-    /// have arrived.
-    pub fn hold(&mut self, batch: u64) {
-        self.arriving.clear();
-        self.cursor = FollowerCursor::at(batch);
+        self.incoming.hold(batch);
     }
 
     /// The batch after which some receiver needs the change log.
@@ -276,6 +329,16 @@ impl Peers {
                 receiver.again = Span((receiver.again.0 * 2).min(RESEND_MAX.0));
             }
         }
+    }
+
+    /// Adds the next chunks of each backfill to `outgoing`.
+    pub fn continue_backfills<T: Number>(
+        &mut self,
+        log: &mut ChangeLog,
+        view: &ShardView<'_, T>,
+        outgoing: &mut Outgoing,
+    ) {
+        self.receivers.iter_mut().for_each(|receiver| receiver.continue_backfill(log, view, outgoing));
     }
 
     /// A receiver is being sent everything up to batch `last`.
@@ -362,6 +425,11 @@ impl Peers {
         self.receivers.iter().filter(backfilled).map(|receiver| receiver.node)
     }
 
+    /// Whether there is a successor or a new replica.
+    pub fn is_followed(&self) -> bool {
+        !self.receivers.is_empty()
+    }
+
     /// Whether any receiver takes batches.
     pub fn has_receivers(&self) -> bool {
         self.receivers.iter().any(Receiver::takes_batches)
@@ -369,66 +437,4 @@ impl Peers {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    const RECEIVER: NodeId = NodeId::Server(1);
-
-    fn batch(number: u64) -> BatchMark {
-        BatchMark { number, finished: Vec::new(), frontier: Clock(number) }
-    }
-
-    #[test]
-    fn replication_resends_everything_after_the_last_held_batch() {
-        let role = ChainRole { from: None, next: Some(RECEIVER), backfilling: Vec::new() };
-        let mut peers = Peers::new(role.clone(), Clock(0));
-        peers.take_part(role, 0, 1, Time(0));
-        let mut outgoing = Outgoing::new();
-        // The first batch is lost on its way, so the receiver drops the batches after it.
-        (1..=4).for_each(|number| peers.send(batch(number), Time(0), &mut outgoing));
-        outgoing.clear();
-        peers.send_again(Time(0) + RESEND_MIN, &mut outgoing);
-        let begins = |outgoing: &Outgoing| {
-            let begin = |(_, sending): &(NodeId, Sending)| match sending {
-                Sending::After(batch) => Some(*batch),
-                Sending::Chunk(_) => None,
-            };
-            outgoing.iter().map(begin).collect::<Vec<_>>()
-        };
-        assert_eq!(begins(&outgoing), [Some(0)]);
-        outgoing.clear();
-        peers.answered(RECEIVER, 2, None, Time(0) + RESEND_MIN, &mut outgoing);
-        assert_eq!((begins(&outgoing), peers.needs_after()), (vec![], Some(2)));
-        peers.send(batch(5), Time(0) + RESEND_MIN, &mut outgoing);
-        assert_eq!(begins(&outgoing), [Some(4)], "batches 3 and 4 are under way");
-        outgoing.clear();
-        peers.send_again(Time(0) + RESEND_MAX, &mut outgoing);
-        assert_eq!(begins(&outgoing), [Some(2)]);
-        outgoing.clear();
-        peers.answered(RECEIVER, 4, None, Time(0) + RESEND_MAX, &mut outgoing);
-        peers.settle(4);
-        assert_eq!((peers.announced, outgoing.len()), (Clock(4), 0));
-    }
-
-    /// Whether a receiver is being backfilled from the beginning after these plans. In each plan it
-    /// is the successor, or is backfilled, or neither.
-    fn is_backfilled_anew(plans: &[(u64, Option<NodeId>, &[NodeId])]) -> bool {
-        let role = |next, backfilling: &[NodeId]| ChainRole { from: None, next, backfilling: backfilling.to_vec() };
-        let mut peers = Peers::new(role(None, &[]), Clock(0));
-        for (plan, next, backfill) in plans {
-            peers.take_part(role(*next, backfill), 3, *plan, Time(0));
-        }
-        let last = plans.last().map_or(0, |(plan, ..)| *plan);
-        peers.receivers.iter().any(|receiver| receiver.backfill.as_ref().is_some_and(|backfill| backfill.id() == last))
-    }
-
-    #[test]
-    fn backfill_restarts_for_a_replica_that_was_removed_in_between() {
-        let next = Some(RECEIVER);
-        let fills: &[NodeId] = &[RECEIVER];
-        assert!(is_backfilled_anew(&[(1, next, &[]), (3, None, fills)]), "plan 2, which was missed, removed it");
-        assert!(is_backfilled_anew(&[(1, None, fills), (3, None, fills)]), "plan 2 may have removed it");
-        assert!(is_backfilled_anew(&[(1, None, fills), (2, None, &[]), (3, None, fills)]));
-        assert!(!is_backfilled_anew(&[(1, None, fills), (2, None, fills)]), "it is backfilled already");
-        assert!(!is_backfilled_anew(&[(1, None, &[]), (2, None, fills), (3, next, &[])]));
-    }
-}
+mod tests;
