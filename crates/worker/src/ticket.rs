@@ -139,18 +139,18 @@ pub struct TicketFailure {
 
 /// What the answers to a read have brought so far. Fields as in [`ReadRows`].
 pub(crate) struct PartialRead {
-    pub target: PullTarget,
-    pub active: Bits,
+    target: PullTarget,
+    active: Bits,
     /// Bytes of one row; 0 until an answer tells the width of row state.
-    pub row_bytes: usize,
-    pub clock: Clock,
-    pub reader: Clock,
-    pub released_by: Option<WorkerId>,
-    pub failed: Vec<FailedClock>,
-    pub cached_rows: usize,
-    pub feed: FeedProgress,
+    row_bytes: usize,
+    clock: Clock,
+    reader: Clock,
+    released_by: Option<WorkerId>,
+    failed: Vec<FailedClock>,
+    cached_rows: usize,
+    feed: FeedProgress,
     /// For a read that collects rows: positions and values that each part has found so far.
-    pub found: Vec<(Vec<u64>, Vec<u8>)>,
+    found: Vec<(Vec<u64>, Vec<u8>)>,
 }
 
 impl PartialRead {
@@ -173,6 +173,74 @@ impl PartialRead {
     /// Collects the rows that each of `parts` finds.
     pub fn collecting(self, parts: usize) -> Self {
         Self { found: vec![(Vec::new(), Vec::new()); parts], ..self }
+    }
+
+    /// Reads rows of this many bytes.
+    pub fn of_rows(self, row_bytes: usize) -> Self {
+        Self { row_bytes, ..self }
+    }
+
+    /// Reads which of `keys` rows are active.
+    pub fn of_active(self, keys: usize) -> Self {
+        Self { active: Bits::none(keys), ..self }
+    }
+
+    /// Begins with `rows` rows of the cache, which reflect the frontier `clock`, and with the
+    /// failed clocks that the cache knows.
+    pub fn with_cached(self, rows: usize, clock: Clock, failed: Vec<FailedClock>) -> Self {
+        Self { cached_rows: rows, clock, failed, ..self }
+    }
+
+    /// Bytes of one row; 0 until an answer tells the width of row state.
+    pub fn row_bytes(&self) -> usize {
+        self.row_bytes
+    }
+
+    /// An answer tells how many bytes a row takes.
+    pub fn set_row_bytes(&mut self, row_bytes: usize) {
+        self.row_bytes = row_bytes;
+    }
+
+    /// Some of the rows reflect the frontier `clock` only.
+    pub fn reflects(&mut self, clock: Clock) {
+        self.clock = self.clock.min(clock);
+    }
+
+    /// The memory that the rows go to.
+    pub fn target(&mut self) -> &mut [u8] {
+        self.target.bytes_mut()
+    }
+
+    /// Copies consecutive rows into the caller's memory, from row `first` on.
+    pub fn put_run(&mut self, first: usize, values: &[u8]) {
+        self.target.bytes_mut()[first * self.row_bytes..][..values.len()].copy_from_slice(values);
+    }
+
+    /// Copies rows into the caller's memory, each to its place in `rows`.
+    pub fn put_rows(&mut self, rows: &[u32], values: &[u8]) {
+        let row_bytes = self.row_bytes;
+        let target = self.target.bytes_mut();
+        for (row, value) in rows.iter().zip(values.chunks_exact(row_bytes)) {
+            target[*row as usize * row_bytes..][..row_bytes].copy_from_slice(value);
+        }
+    }
+
+    /// Adds the rows that a part has found.
+    pub fn put_found(&mut self, part: usize, positions: &[u64], values: &[u8]) {
+        if let Some((all_positions, all_values)) = self.found.get_mut(part) {
+            all_positions.extend(positions);
+            all_values.extend_from_slice(values);
+        }
+    }
+
+    /// The row at this place is active.
+    pub fn set_active(&mut self, row: usize) {
+        self.active.set(row);
+    }
+
+    /// An answer tells how far its page of the change feed reaches.
+    pub fn set_feed(&mut self, feed: FeedProgress) {
+        self.feed = feed;
     }
 
     /// Takes from an answer which worker released it and which clocks failed. Several shards may

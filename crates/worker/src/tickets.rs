@@ -180,8 +180,9 @@ mod tests {
     const TABLE: TableId = TableId(7);
 
     fn read(reader: u64, clock: u64) -> PartialRead {
-        let read = PartialRead::new(PullTarget::empty(NumberType::F32), Clock(reader));
-        PartialRead { clock: Clock(clock), ..read }
+        let mut read = PartialRead::new(PullTarget::empty(NumberType::F32), Clock(reader));
+        read.reflects(Clock(clock));
+        read
     }
 
     #[test]

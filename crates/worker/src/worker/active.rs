@@ -22,8 +22,7 @@ impl Worker {
                     requests.request(stream, Reading { subscribe: false, wants: Wants::Active, ..part });
                 }
             }
-            let read = PartialRead::new(PullTarget::F32(Vec::new()), reader);
-            PartialRead { active: Bits::none(keys.len()), ..read }
+            PartialRead::new(PullTarget::F32(Vec::new()), reader).of_active(keys.len())
         });
     }
 }
@@ -37,5 +36,5 @@ pub(super) fn is_whole(keys: Option<&KeySlice>, pulled: &Pulled) -> bool {
 pub(super) fn fill(read: &mut PartialRead, keys: &ReadKeys, pulled: &Pulled) {
     let ReadKeys::Straight { keys, row } = keys else { return };
     let bits = Bits::read(keys.len(), pulled.positions.bytes());
-    bits.iter().flat_map(Bits::indices).for_each(|index| read.active.set(row + index));
+    bits.iter().flat_map(Bits::indices).for_each(|index| read.set_active(row + index));
 }

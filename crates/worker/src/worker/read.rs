@@ -95,8 +95,8 @@ impl Worker {
             table.request_rows(keys, &answer, own, requests);
             let clock = answer.clock;
             let failed = std::mem::take(&mut answer.failed);
-            let row_bytes = table.spec.row_bytes();
-            PartialRead { row_bytes, clock, failed, cached_rows, ..PartialRead::new(target, reader) }
+            let read = PartialRead::new(target, reader).of_rows(table.spec.row_bytes());
+            read.with_cached(cached_rows, clock, failed)
         });
         self.counts.rows_read += keys.len() as u64;
         self.counts.rows_cached += rows_cached as u64;
@@ -128,7 +128,7 @@ impl Worker {
             // The first answer tells how wide row state is.
             let row_bytes = if row_state { 0 } else { table.spec.row_bytes() };
             let read = PartialRead::new(PullTarget::empty(table.spec.number), reader);
-            PartialRead { row_bytes, ..read.collecting(requests.parts()) }
+            read.of_rows(row_bytes).collecting(requests.parts())
         });
     }
 
@@ -150,7 +150,7 @@ impl Worker {
                 requests.request(stream, Reading { after: 0, subscribe: false, wants, ..part });
             }
             let read = PartialRead::new(PullTarget::empty(table.spec.number), reader);
-            PartialRead { row_bytes: table.spec.row_bytes(), ..read.collecting(1) }
+            read.of_rows(table.spec.row_bytes()).collecting(1)
         });
     }
 }

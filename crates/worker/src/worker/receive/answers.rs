@@ -41,7 +41,7 @@ impl Worker {
             Wants::Active => Some(0).filter(|_| active::is_whole(reading.keys.slice(), pulled)),
             Wants::RowState => {
                 let read = self.tickets.read_mut(reading.ticket);
-                row_state::row_bytes(&table.spec, &reading.keys, read.map_or(0, |read| read.row_bytes), pulled)
+                row_state::row_bytes(&table.spec, &reading.keys, read.map_or(0, |read| read.row_bytes()), pulled)
             }
         };
         let Some(row_bytes) = row_bytes else {
@@ -62,16 +62,16 @@ impl Worker {
             match reading.wants {
                 Wants::Values => fill(read, &reading.keys, pulled),
                 Wants::Changes { .. } => {
-                    read.feed = FeedProgress::of(pulled);
+                    read.set_feed(FeedProgress::of(pulled));
                     fill(read, &reading.keys, pulled);
                 }
                 Wants::Active => active::fill(read, &reading.keys, pulled),
                 Wants::RowState => {
-                    read.row_bytes = row_bytes;
+                    read.set_row_bytes(row_bytes);
                     fill(read, &reading.keys, pulled);
                 }
             }
-            read.clock = read.clock.min(head.clock);
+            read.reflects(head.clock);
             read.note(pulled);
         }
         let goes_on = match &mut reading.keys {
@@ -147,25 +147,14 @@ fn later_writes<'a>(combine: Combine, unseen: impl Iterator<Item = &'a StreamMes
 
 /// Copies the rows of one part into the caller's memory, or adds them to a read that collects rows.
 fn fill(read: &mut PartialRead, keys: &ReadKeys, pulled: &Pulled) {
-    let row_bytes = read.row_bytes;
     let values = pulled.values.bytes();
     match keys {
-        ReadKeys::Straight { row, .. } => {
-            read.target.bytes_mut()[row * row_bytes..][..values.len()].copy_from_slice(values);
-        }
-        ReadKeys::Scattered { rows, .. } => {
-            let target = read.target.bytes_mut();
-            for (row, value) in rows.iter().zip(values.chunks_exact(row_bytes)) {
-                target[*row as usize * row_bytes..][..row_bytes].copy_from_slice(value);
-            }
-        }
+        ReadKeys::Straight { row, .. } => read.put_run(*row, values),
+        ReadKeys::Scattered { rows, .. } => read.put_rows(rows, values),
         // These rows come from the delta cache.
         ReadKeys::Deltas { .. } => {}
         ReadKeys::Scan { shard, .. } | ReadKeys::RowState { part: shard, .. } => {
-            if let Some((positions, rows)) = read.found.get_mut(*shard) {
-                positions.extend(pulled.positions.numbers::<u64>().unwrap_or(&[]));
-                rows.extend_from_slice(values);
-            }
+            read.put_found(*shard, pulled.positions.numbers::<u64>().unwrap_or(&[]), values);
         }
     }
 }

@@ -61,8 +61,8 @@ impl Worker {
                     return;
                 };
                 read.note(pulled);
-                let (clock, gone) = table.cache.fill(keys, rows, read.target.bytes_mut());
-                read.clock = read.clock.min(clock.unwrap_or(read.clock));
+                let (clock, gone) = table.cache.fill(keys, rows, read.target());
+                clock.into_iter().for_each(|clock| read.reflects(clock));
                 gone
             }
             CaughtUp::AskAgain { last } => {
