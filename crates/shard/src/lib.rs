@@ -18,6 +18,8 @@ mod residual_rows;
 pub mod rows;
 mod server;
 mod shard;
+#[cfg(test)]
+mod testing;
 mod view;
 
 pub use checkpoint::{ImagePositions, ShardImage};

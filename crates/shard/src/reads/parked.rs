@@ -98,7 +98,10 @@ impl Parked {
     /// Drops the reads of a worker that is gone.
     pub fn drop_worker(&mut self, worker: WorkerId) {
         self.by_own.remove(&worker);
-        self.by_frontier.values_mut().for_each(|reads| reads.retain(|read| read.worker != worker));
+        self.by_frontier.retain(|_, reads| {
+            reads.retain(|read| read.worker != worker);
+            !reads.is_empty()
+        });
         self.known.retain(|(reader, _), _| *reader != worker);
         self.counts.remove(&worker);
     }
@@ -124,5 +127,142 @@ impl Parked {
             self.by_own.get(&name.0).is_some_and(|reads| reads.iter().any(|read| read.pull.request == name.1))
         };
         overdue.iter().map(|name| (name.0, name.1, own(name))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::parked_read;
+    use proptest::prelude::*;
+
+    /// A step of a test. Numbers are small, so that steps meet the same reads.
+    #[derive(Clone, Debug)]
+    enum Step {
+        Park { worker: u32, request: u64, after: u64, needed: Option<u64> },
+        TakeAdmitted { frontier: u64 },
+        TakeOwn { worker: u32, finished: u64 },
+        DropWorker { worker: u32 },
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let needed = prop::option::of(0..6u64);
+        prop_oneof![
+            6 => (0..3u32, 0..9u64, 0..6u64, needed)
+                .prop_map(|(worker, request, after, needed)| Step::Park { worker, request, after, needed }),
+            1 => (0..6u64).prop_map(|frontier| Step::TakeAdmitted { frontier }),
+            1 => (0..3u32, 0..6u64).prop_map(|(worker, finished)| Step::TakeOwn { worker, finished }),
+            1 => (0..3u32).prop_map(|worker| Step::DropWorker { worker }),
+        ]
+    }
+
+    /// What a read waits for: a frontier, or its own stream.
+    type Wait = (Option<u64>, u64);
+
+    fn names(reads: &[ParkedRead]) -> BTreeSet<(u32, u64)> {
+        reads.iter().map(|read| (read.worker.0, read.pull.request)).collect()
+    }
+
+    /// Takes the reads that are released from the model.
+    fn release(
+        model: &mut BTreeMap<(u32, u64), Wait>,
+        is_released: impl Fn(u32, Wait) -> bool,
+    ) -> BTreeSet<(u32, u64)> {
+        let released: BTreeSet<_> =
+            model.iter().filter(|((worker, _), wait)| is_released(*worker, **wait)).map(|(name, _)| *name).collect();
+        model.retain(|name, _| !released.contains(name));
+        released
+    }
+
+    proptest! {
+        #[test]
+        fn parked_read_is_released_exactly_when_what_it_waits_for_happens(steps in prop::collection::vec(step(), 0..60)) {
+            let mut parked = Parked::default();
+            let mut model = BTreeMap::new();
+            for step in steps {
+                match step.clone() {
+                    Step::Park { worker, request, after, needed } => {
+                        let is_known = model.contains_key(&(worker, request));
+                        let expected = if is_known { Parking::Known } else { Parking::Parked };
+                        let read = parked_read(worker, request, after, Time(0));
+                        prop_assert_eq!(parked.park(read, needed.map(Clock)), expected, "{:?}", step);
+                        model.entry((worker, request)).or_insert((needed, after));
+                    }
+                    Step::TakeAdmitted { frontier } => {
+                        let taken = names(&parked.take_admitted(Clock(frontier)));
+                        let admits = |_, (needed, _): Wait| needed.is_some_and(|needed| needed <= frontier);
+                        prop_assert_eq!(taken, release(&mut model, admits), "{:?}", step);
+                    }
+                    Step::TakeOwn { worker, finished } => {
+                        let taken = names(&parked.take_own(WorkerId(worker), finished));
+                        let has_own = |reader, (needed, after): Wait| {
+                            reader == worker && needed.is_none() && after <= finished
+                        };
+                        prop_assert_eq!(taken, release(&mut model, has_own), "{:?}", step);
+                    }
+                    Step::DropWorker { worker } => {
+                        parked.drop_worker(WorkerId(worker));
+                        release(&mut model, |reader, _| reader == worker);
+                    }
+                }
+                prop_assert_eq!(parked.len(), model.len(), "{:?}", step);
+                let waits = model.values().any(|(needed, _)| needed.is_some());
+                prop_assert_eq!(parked.waits_for_others(), waits, "{:?}", step);
+            }
+        }
+    }
+
+    #[test]
+    fn parked_reads_of_a_worker_are_bounded_and_make_room_when_they_are_taken() {
+        let mut parked = Parked::default();
+        for request in 0..PARKED_READS as u64 {
+            let needed = request.is_multiple_of(2).then_some(Clock(1));
+            assert_eq!(parked.park(parked_read(0, request, 1, Time(0)), needed), Parking::Parked);
+        }
+        let next = || parked_read(0, PARKED_READS as u64, 1, Time(0));
+        assert_eq!(parked.park(next(), None), Parking::Full);
+        assert_eq!(
+            parked.park(parked_read(0, 7, 1, Time(0)), None),
+            Parking::Known,
+            "a repeated request needs no room"
+        );
+        assert_eq!(parked.park(parked_read(1, 0, 1, Time(0)), None), Parking::Parked, "another worker has room");
+        parked.take_admitted(Clock(1));
+        assert_eq!(parked.park(next(), None), Parking::Parked);
+        parked.drop_worker(WorkerId(0));
+        assert_eq!((parked.len(), parked.park(next(), None)), (1, Parking::Parked));
+    }
+
+    #[test]
+    fn parked_reads_of_a_lost_worker_wait_for_nobody() {
+        let mut parked = Parked::default();
+        parked.park(parked_read(0, 1, 0, Time(0)), Some(Clock(4)));
+        parked.drop_worker(WorkerId(0));
+        assert!(!parked.waits_for_others());
+    }
+
+    #[test]
+    fn notices_are_due_after_the_notice_time_and_each_time_it_has_passed() {
+        let mut parked = Parked::default();
+        parked.park(parked_read(0, 1, 0, Time(0)), Some(Clock(1)));
+        parked.park(parked_read(1, 2, 5, Time(4)), None);
+        let frontier = (WorkerId(0), 1, false);
+        let own = (WorkerId(1), 2, true);
+        // (time, the notices that are due then), with a notice time of 10
+        for (now, due) in [
+            (9, vec![]),
+            (10, vec![frontier]),
+            (13, vec![]),
+            (14, vec![own]),
+            (19, vec![]),
+            (30, vec![frontier, own]),
+            (39, vec![]),
+            (40, vec![frontier, own]),
+        ] {
+            assert_eq!(parked.overdue(Time(now), Span(10)), due, "at {now}");
+        }
+        parked.take_admitted(Clock(1));
+        parked.drop_worker(WorkerId(1));
+        assert_eq!(parked.overdue(Time(99), Span(10)), [], "no read waits");
     }
 }

@@ -1,48 +1,16 @@
 //! Tests of [`Replication`] by itself: arriving chunks, durability, resends.
 
 use super::*;
-use crate::intake::clocks::Clocks;
-use crate::intake::gate::Streams;
-use crate::leases::LeasedParts;
-use crate::rows::Rows;
-use types::{Combine, Placed, Plan, PlanNumber, Position, PositionRange, ShardId, Source, TableId, TableSpec};
-use update::Updaters;
+use crate::testing::Parts;
+use types::{ShardId, Source, TableId, TableSpec};
 use wire::Payload;
-use wire::Pool;
 
 const HEAD: NodeId = NodeId::Server(0);
-const HERE: NodeId = NodeId::Server(1);
 const NEXT: NodeId = NodeId::Server(2);
 
-/// The parts of a shard that replication reads.
-struct Parts {
-    identity: Identity,
-    streams: Streams,
-    clocks: Clocks<f32>,
-    leases: LeasedParts,
-    rows: Rows<f32>,
-    pool: Pool,
-}
-
-impl Parts {
-    fn new() -> Self {
-        let range = PositionRange { first: Position(0), last: Position(3) };
-        let placed = Placed { shard: ShardId(0), range, owner: HERE };
-        let spec = TableSpec::dense("t", 4, 1);
-        Self {
-            identity: Identity { table: TableId(0), placed, plan: PlanNumber(1) },
-            streams: Streams::new(&Plan::first(1, vec![Source(1)])),
-            clocks: Clocks::new(Combine::Each, [true].into_iter()),
-            leases: LeasedParts::default(),
-            rows: Rows::new(&spec, range, &Updaters::builtin(), 1 << 20).expect("they fit"),
-            pool: Pool::new(),
-        }
-    }
-
-    fn view(&self) -> ShardView<'_, f32> {
-        let Self { identity, streams, clocks, leases, rows, pool } = self;
-        ShardView { identity, streams, clocks, leases, rows, pool }
-    }
+/// A shard of four rows.
+fn parts() -> Parts {
+    Parts::new(&TableSpec::dense("t", 4, 1), 4)
 }
 
 /// A chunk of what changed after batch `from`, up to batch `to`.
@@ -62,7 +30,7 @@ fn in_the_middle(whole: bool) -> (Replication, ChangeLog) {
     let mut replication = Replication::new();
     let log = ChangeLog::default();
     let role = ChainRole { from: Some(HEAD), next: Some(NEXT), backfilling: Vec::new() };
-    replication.take_part(role, whole, Time(0), &log, &Parts::new().view()).expect("a role in a chain");
+    replication.take_part(role, whole, Time(0), &log, &parts().view()).expect("a role in a chain");
     (replication, log)
 }
 
@@ -81,7 +49,7 @@ fn kind(arrival: &Arrival) -> (&'static str, usize) {
 #[test]
 fn replica_takes_batches_whole_and_in_order() {
     let (mut replication, mut log) = in_the_middle(true);
-    let parts = Parts::new();
+    let parts = parts();
     // (sender, from, to, chunk, whether it ends the batch, expected kind and chunks)
     let cases = [
         (NEXT, 0, 1, 0, true, ("ignored", 0)),
@@ -147,7 +115,7 @@ fn backfill_starts_over_under_a_later_plan_and_ignores_an_earlier_one() {
 
 #[test]
 fn head_acknowledges_what_the_tail_holds() {
-    let mut parts = Parts::new();
+    let mut parts = parts();
     let mut replication = Replication::new();
     let role = ChainRole { from: None, next: Some(NEXT), backfilling: Vec::new() };
     let mut log = ChangeLog::default();
@@ -182,7 +150,7 @@ fn sent(out: &mut Outbox) -> Vec<(u64, u64, Vec<u64>)> {
 
 #[test]
 fn resend_is_one_batch_of_everything_that_the_replica_lacks() {
-    let parts = Parts::new();
+    let parts = parts();
     let mut replication = Replication::new();
     let mut log = ChangeLog::default();
     let role = ChainRole { from: None, next: Some(NEXT), backfilling: Vec::new() };
