@@ -156,3 +156,141 @@ impl Followers {
         self.log.renumber(moves);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::follow::replica::peers::ChainRole;
+    use crate::testing::Parts;
+    use codec::{Stopwatch, TableCodecs};
+    use types::{Codecs, Combine, Consistency, NodeId, Reduce, Span};
+
+    const PLAN: PlanNumber = PlanNumber(1);
+    const WORKER: WorkerId = WorkerId(0);
+    const ROWS: usize = 4;
+
+    fn lazy() -> TableSpec {
+        TableSpec::dense("t", ROWS as u64, 1).cached(ROWS as u64)
+    }
+
+    fn eager() -> TableSpec {
+        lazy().consistency(Consistency::Bounded { slack: 1, eager: true })
+    }
+
+    fn followers(spec: &TableSpec) -> Followers {
+        let codecs = TableCodecs::of(spec).expect("they go together");
+        Followers::new(spec, PLAN, DeltaLog::new(spec, &codecs, 1, 7, Stopwatch::default()))
+    }
+
+    fn parts() -> Parts {
+        Parts::new(&lazy(), ROWS as u64)
+    }
+
+    /// The head of a chain of two.
+    fn replicate(followers: &mut Followers) {
+        let role = ChainRole { from: None, next: Some(NodeId::Server(2)), backfilling: Vec::new() };
+        let Followers { log, replicas, .. } = followers;
+        replicas.take_part(role, true, Time(0), log, &parts().view()).expect("a role in a chain");
+    }
+
+    /// The first batch that the log has forgotten everything up to.
+    fn trimmed(followers: &Followers) -> u64 {
+        followers.log.holds_after(usize::MAX)
+    }
+
+    #[test]
+    fn changes_are_needed_while_there_is_a_follower_or_a_read_may_add_one() {
+        let deltas = lazy().combine(Combine::Clock(Reduce::Sum)).codecs(Codecs::default().down(["1bit"]));
+        assert!(!followers(&lazy()).need_changes());
+        assert!(followers(&eager()).need_changes());
+        assert!(followers(&deltas).need_changes());
+        let mut with_replica = followers(&lazy());
+        replicate(&mut with_replica);
+        assert!(with_replica.need_changes());
+        let mut with_feed = followers(&lazy());
+        with_feed.read_feed(Time(0), ROWS);
+        assert!(with_feed.need_changes());
+    }
+
+    #[test]
+    fn change_log_notes_rows_only_while_some_follower_needs_them() {
+        let mut followers = followers(&lazy());
+        followers.changed([(0, 0)].into_iter());
+        followers.removed(&[(1, 1)]);
+        assert_eq!(followers.log.open_len(), 0, "there is no follower");
+        followers.read_feed(Time(0), ROWS);
+        followers.changed([(0, 0), (0, 0)].into_iter());
+        followers.removed(&[(1, 1)]);
+        assert_eq!(followers.log.open_len(), 2);
+        followers.tick_feed(Time(0) + Span::from_secs(1), ROWS);
+        assert_eq!(followers.log.open_len(), 2, "the reader may ask again");
+        followers.tick_feed(Time(0) + Span::from_secs(3600), ROWS);
+        assert_eq!((followers.log.open_len(), followers.need_changes()), (0, false), "the feed has no reader");
+    }
+
+    #[test]
+    fn change_log_keeps_what_the_slowest_follower_lacks() {
+        let parts = parts();
+        let mut out = Outbox::new();
+        let mut followers = followers(&eager());
+        followers.read_feed(Time(0), ROWS);
+        let began = followers.log.last();
+        followers.subscribers.subscribe(WORKER, Clock(0), &[(2, 2)], ROWS as u64, began).expect("room");
+        for frontier in 1..4 {
+            followers.changed([(2, 2)].into_iter());
+            assert_eq!(followers.publish(Clock(frontier), &parts.view(), &mut out), 1, "the subscriber reads row 2");
+        }
+        assert_eq!((followers.log.last(), trimmed(&followers)), (began + 3, began), "the feed keeps them");
+        followers.tick_feed(Time(0) + Span::from_secs(3600), ROWS);
+        assert_eq!(trimmed(&followers), began + 3, "the subscriber was sent all of them");
+        followers.changed([(2, 2)].into_iter());
+        followers.drop_worker(WORKER);
+        followers.trim();
+        assert_eq!(followers.log.open_len(), 0, "there is no follower");
+    }
+
+    #[test]
+    fn eager_caches_are_refreshed_when_a_row_that_they_read_changes() {
+        let parts = parts();
+        // (spec, changed row, refreshes)
+        for (spec, row, refreshes) in [(eager(), 2, 1), (eager(), 3, 1), (lazy(), 2, 0)] {
+            let mut followers = followers(&spec);
+            let last = followers.log.last();
+            followers.subscribers.subscribe(WORKER, Clock(0), &[(2, 2)], ROWS as u64, last).expect("room");
+            followers.changed([(row, row as u32)].into_iter());
+            let mut out = Outbox::new();
+            assert_eq!(followers.publish(Clock(1), &parts.view(), &mut out), refreshes, "{spec:?} {row}");
+            let rows: usize = out
+                .drain()
+                .map(|frame| match frame.message {
+                    wire::Message::Refresh(refresh) => refresh.positions.len() / 8,
+                    other => panic!("{other:?}"),
+                })
+                .sum();
+            assert_eq!(rows, usize::from(refreshes == 1 && row == 2), "{row}");
+        }
+    }
+
+    #[test]
+    fn held_sums_are_noted_for_replicas_only() {
+        let mut followers = followers(&eager());
+        followers.read_feed(Time(0), ROWS);
+        followers.changed_sums(Clock(3), [(1, 1)].into_iter());
+        assert_eq!(followers.log.open_len(), 0, "caches and readers are told of the clock when it is applied");
+        replicate(&mut followers);
+        followers.changed_sums(Clock(3), [(1, 1)].into_iter());
+        assert_eq!(followers.log.open_len(), 1);
+    }
+
+    #[test]
+    fn caches_and_feed_readers_start_over_when_another_replica_answered_before() {
+        let mut followers = followers(&eager());
+        followers.read_feed(Time(0), ROWS);
+        followers.subscribers.subscribe(WORKER, Clock(0), &[(2, 2)], ROWS as u64, 0).expect("room");
+        followers.start_over(PlanNumber(9));
+        followers.changed([(2, 2)].into_iter());
+        assert_eq!(followers.log.open_len(), 0, "neither follows any more");
+        let again = followers.subscribers.subscribe(WORKER, Clock(0), &[(2, 2)], ROWS as u64, 0);
+        assert_eq!(again.map(|(sequence, _)| sequence), Some((9 << 32) + 1), "no other replica used this number");
+    }
+}

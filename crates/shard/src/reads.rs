@@ -150,3 +150,115 @@ impl Serving {
         self.told != frontier || self.exact != exact
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::parked_read;
+    use codec::{Formats, PayloadDecoder};
+    use types::{Codecs, Combine, NumberType, Reduce, ShardId, TableId};
+
+    /// The reads of a table of rows of 4096 numbers, with these codecs for reads.
+    fn reads(down: &[&str]) -> Reads {
+        let spec = TableSpec::dense("t", 4, 4096).combine(Combine::Clock(Reduce::Sum)).cached(4);
+        let spec = spec.codecs(Codecs::default().down(down.iter().copied()));
+        Reads::new(&spec, &TableCodecs::of(&spec).expect("they go together"), 7, Stopwatch::default())
+    }
+
+    fn pulled(positions: &[u64]) -> Pulled {
+        Pulled {
+            table: TableId(0),
+            shard: ShardId(0),
+            request: 1,
+            contains: 0,
+            sequence: None,
+            released_by: None,
+            failed: Vec::new(),
+            more: None,
+            positions: Payload::new(positions.to_vec()),
+            values: Payload::new(vec![1f32; 4096]),
+        }
+    }
+
+    #[test]
+    fn reads_encode_answers_by_exact_codecs_only_and_scans_never() {
+        // (codecs for reads, positions of the answer, whether it is encoded)
+        for (down, positions, encodes) in
+            [(&["zstd"][..], &[][..], true), (&["zstd"], &[2], false), (&["1bit"], &[], false), (&[], &[], false)]
+        {
+            let mut reads = reads(down);
+            let mut answer = pulled(positions);
+            let codecs = reads.encode(&mut answer);
+            assert_eq!(codecs != CodecPipeline::default(), encodes, "{down:?} {positions:?}");
+            assert_eq!(reads.meter().bytes_in > 0, encodes, "{down:?} {positions:?}");
+            assert_eq!(answer.values.len() < 4 * 4096, encodes, "{down:?} {positions:?}");
+            let mut values = vec![0f32; 4096];
+            let out = bytemuck::cast_slice_mut(&mut values);
+            let bytes = answer.values.bytes();
+            PayloadDecoder::default().decode(Formats(codecs.0), bytes, NumberType::F32, 4096, out).expect("readable");
+            assert_eq!(values, [1.0; 4096], "{down:?} {positions:?}");
+        }
+    }
+
+    #[test]
+    fn reads_count_each_parked_read_once_and_the_most_at_once() {
+        let mut reads = reads(&[]);
+        let park = |reads: &mut Reads, request| reads.park(parked_read(0, request, 0, Time(0)), Some(Clock(request)));
+        assert_eq!(
+            [1, 2, 1].map(|request| park(&mut reads, request)),
+            [Parking::Parked, Parking::Parked, Parking::Known]
+        );
+        assert_eq!(reads.take_admitted(Clock(2)).len(), 2);
+        assert_eq!(park(&mut reads, 3), Parking::Parked);
+        reads.count_answer();
+        assert_eq!(reads.counts(), ReadCounts { answered: 1, parked: 3, most_parked: 2 });
+    }
+
+    #[test]
+    fn reads_of_a_worker_or_of_all_are_dropped_unanswered() {
+        let mut reads = reads(&[]);
+        (0..3).for_each(|worker| {
+            reads.park(parked_read(worker, 1, 0, Time(0)), Some(Clock(4)));
+            reads.park(parked_read(worker, 2, 5, Time(0)), None);
+        });
+        reads.drop_worker(WorkerId(1));
+        let admitted: Vec<WorkerId> = reads.take_admitted(Clock(4)).iter().map(|read| read.worker).collect();
+        assert_eq!(admitted, [WorkerId(0), WorkerId(2)]);
+        assert_eq!((0..3).map(|worker| reads.take_own(WorkerId(worker), 5).len()).collect::<Vec<_>>(), [1, 0, 1]);
+        reads.park(parked_read(0, 3, 0, Time(0)), Some(Clock(9)));
+        reads.drop_all();
+        assert!(!reads.wait_for_others() && reads.take_admitted(Clock(9)).is_empty());
+        assert_eq!(reads.overdue(Time(99), Span(1)), []);
+    }
+
+    #[test]
+    fn serving_has_news_until_workers_were_told() {
+        let mut serving = Serving::new();
+        assert!(serving.may_answer() && !serving.is_news(Clock(0), true), "workers know clock 0");
+        // (frontier and exactness that are told, frontier and exactness now, whether that is news)
+        for (told, now, news) in [
+            ((3, true), (3, true), false),
+            ((3, true), (4, true), true),
+            ((3, true), (3, false), true),
+            ((3, false), (3, false), false),
+            ((3, false), (3, true), true),
+        ] {
+            serving.told(Clock(told.0), told.1);
+            assert_eq!(serving.is_news(Clock(now.0), now.1), news, "told {told:?}, now {now:?}");
+        }
+        serving.told_frontier(Clock(5));
+        assert!(serving.is_news(Clock(5), true), "the rows were not exact before, and are now");
+        assert!(!serving.is_news(Clock(5), false));
+    }
+
+    #[test]
+    fn serving_replica_knows_what_it_told_after_a_time_without_permission() {
+        let mut serving = Serving::new();
+        serving.told(Clock(3), true);
+        serving.allow(false);
+        assert!(!serving.may_answer() && serving.is_news(Clock(4), true));
+        serving.allow(true);
+        assert!(serving.may_answer());
+        assert_eq!((serving.is_news(Clock(3), true), serving.is_news(Clock(4), true)), (false, true));
+    }
+}
