@@ -280,3 +280,201 @@ fn rows_of(keys: &KeySlice) -> BatchRows<'_> {
         None => BatchRows::Run { first: keys.position(0), count: keys.len() },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+    use types::{Codecs, Placement, UpdaterSpec};
+    use wire::Keys;
+
+    /// Wide enough for codecs to make a part of one row shorter.
+    const WIDTH: usize = 64;
+    /// A link for which `auto` chooses a lossy codec, and one for which it chooses none.
+    const SLOW: f64 = 12.5e6;
+    const FAST: f64 = 1e9;
+
+    fn codec(codecs: Codecs) -> PushCodec {
+        let spec =
+            TableSpec::sparse("t", WIDTH as u32).ordered().updater(UpdaterSpec::Sgd { rate: 0.1 }).codecs(codecs);
+        PushCodec::new(&spec, &TableCodecs::of(&spec).expect("they go together"), 7, Stopwatch::default())
+    }
+
+    fn keys(ids: &[u64]) -> Keys {
+        Keys::at(Placement::Ordered, ids).expect("rising keys")
+    }
+
+    /// A row of different numbers.
+    fn row(key: u64, push: u64) -> Vec<f32> {
+        (0..WIDTH as u64).map(|column| ((key * 31 + push * 17 + column * 7) % 23) as f32 - 9.0).collect()
+    }
+
+    /// What was pushed of each row, and what shards were sent.
+    #[derive(Default)]
+    struct Sums {
+        pushed: BTreeMap<u64, Vec<f32>>,
+        sent: BTreeMap<u64, Vec<f32>>,
+    }
+
+    fn add(sums: &mut BTreeMap<u64, Vec<f32>>, key: u64, row: &[f32]) {
+        let sum = sums.entry(key).or_insert_with(|| vec![0.0; WIDTH]);
+        sum.iter_mut().zip(row).for_each(|(sum, value)| *sum += value);
+    }
+
+    impl Sums {
+        /// Pushes the n-th rows of these keys, cut into parts of at most `most` rows.
+        fn push(&mut self, codec: &mut PushCodec, ids: &[u64], most: usize, n: u64) {
+            let keys = keys(ids);
+            for start in (0..ids.len()).step_by(most) {
+                let part = keys.slice(start..ids.len().min(start + most));
+                let ids = &ids[part.range()];
+                let rows: Vec<Vec<f32>> = ids.iter().map(|key| row(*key, n)).collect();
+                ids.iter().zip(&rows).for_each(|(key, row)| add(&mut self.pushed, *key, row));
+                let encoded = codec.encode(&part, Payload::new(rows.concat()));
+                let decoded = codec.decode(&encoded, ids.len()).expect("readable");
+                let decoded = decoded.numbers::<f32>().expect("numbers");
+                ids.iter().zip(decoded.chunks_exact(WIDTH)).for_each(|(key, row)| add(&mut self.sent, *key, row));
+            }
+        }
+
+        /// Checks that what was sent and the residuals add up to what was pushed.
+        fn check(&self, residuals: &[codec::ResidualRun]) {
+            let mut all = self.sent.clone();
+            for run in residuals {
+                let rows = run.values.chunks_exact(WIDTH);
+                (run.first.0..).zip(rows).for_each(|(key, row)| add(&mut all, key, row));
+            }
+            for (key, pushed) in &self.pushed {
+                for (found, pushed) in all[key].iter().zip(pushed) {
+                    assert!((found - pushed).abs() < 0.01 * (1.0 + pushed.abs()), "row {key}: {found}, not {pushed}");
+                }
+            }
+        }
+    }
+
+    /// A step of a test.
+    #[derive(Clone, Debug)]
+    enum Step {
+        /// Pushes these keys, in parts of so many rows.
+        Push(Vec<u64>, usize),
+        /// The link has this rate.
+        Rate(f64),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let keys = prop::collection::btree_set(0..12u64, 1..8).prop_map(|keys| keys.into_iter().collect());
+        prop_oneof![
+            5 => (keys, 1..5usize).prop_map(|(keys, most)| Step::Push(keys, most)),
+            1 => prop_oneof![Just(SLOW), Just(60e6), Just(FAST)].prop_map(Step::Rate),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn residuals_follow_their_keys_through_parts_and_codecs(steps in prop::collection::vec(step(), 0..40)) {
+            for codecs in [Codecs::up(["1bit"]), Codecs::up(["topk=10%"]), Codecs::auto()] {
+                let mut codec = codec(codecs);
+                let mut sums = Sums::default();
+                codec.follow(SLOW);
+                for (n, step) in (0..).zip(&steps) {
+                    match step {
+                        Step::Push(ids, most) => sums.push(&mut codec, ids, *most, n),
+                        Step::Rate(rate) => codec.follow(*rate),
+                    }
+                    sums.check(&codec.residuals());
+                }
+                prop_assert_eq!(codec.dropped_rows(), 0);
+            }
+        }
+    }
+
+    #[test]
+    fn auto_codec_follows_the_rate_and_sends_the_residuals_that_are_left() {
+        let mut codec = codec(Codecs::auto());
+        let mut sums = Sums::default();
+        assert!(codec.is_auto() && !codec.pipeline().is_lossy(), "no rate is known");
+        codec.follow(SLOW);
+        assert!(codec.pipeline().is_lossy());
+        sums.push(&mut codec, &[1, 2, 3], 3, 0);
+        assert!(codec.residuals().iter().flat_map(|run| &run.values).any(|value| *value != 0.0));
+        codec.follow(FAST);
+        assert!(!codec.pipeline().is_lossy());
+        sums.push(&mut codec, &[1, 2, 3], 3, 1);
+        sums.check(&[]);
+        let mut chosen = self::codec(Codecs::up(["bf16"]));
+        chosen.follow(SLOW);
+        assert_eq!(chosen.pipeline().to_string(), "bf16", "the program's choice stays");
+    }
+
+    #[test]
+    fn residuals_are_forgotten_for_the_rows_that_are_replaced_only() {
+        let mut codec = codec(Codecs::up(["1bit"]));
+        let mut sums = Sums::default();
+        sums.push(&mut codec, &[1, 2, 3], 3, 0);
+        codec.forget(&keys(&[2]).slice(0..1));
+        let residuals = codec.residuals();
+        let left = residuals.iter().flat_map(|run| (run.first.0..).zip(run.values.chunks_exact(WIDTH)));
+        let left: Vec<u64> =
+            left.filter(|(_, row)| row.iter().any(|value| *value != 0.0)).map(|(key, _)| key).collect();
+        assert_eq!(left, [1, 3]);
+        sums.pushed.remove(&2);
+        sums.check(&residuals);
+    }
+
+    #[test]
+    fn stopped_codec_hands_its_residuals_over_and_encodes_no_more() {
+        let mut codec = codec(Codecs::up(["1bit"]));
+        let mut sums = Sums::default();
+        sums.push(&mut codec, &[1, 2, 3], 3, 0);
+        let meter = codec.meter();
+        let residuals = codec.stop();
+        sums.check(&residuals);
+        sums.push(&mut codec, &[1, 2, 3], 3, 1);
+        sums.check(&residuals);
+        assert_eq!((codec.residuals(), codec.meter()), (vec![], meter), "what was spent stays counted");
+    }
+
+    #[test]
+    fn part_with_a_value_that_is_not_finite_goes_plain_and_keeps_residuals() {
+        let mut codec = codec(Codecs::up(["1bit"]));
+        let mut sums = Sums::default();
+        sums.push(&mut codec, &[1, 2], 2, 0);
+        let residuals = codec.residuals();
+        let mut values = [row(1, 1), row(2, 1)].concat();
+        values[WIDTH + 5] = f32::NAN;
+        let values = Payload::new(values);
+        let encoded = codec.encode(&keys(&[1, 2]).slice(0..2), values.clone());
+        assert_eq!((encoded.formats, encoded.values), (Formats::default(), values));
+        assert_eq!(codec.residuals(), residuals);
+    }
+
+    #[test]
+    fn auto_codec_sends_one_part_in_many_plain_to_measure_the_link() {
+        let mut codec = codec(Codecs::auto());
+        codec.follow(SLOW);
+        let slice = keys(&[4]).slice(0..1);
+        let is_plain = |n| {
+            let encoded = codec.encode(&slice, Payload::new(row(4, n)));
+            encoded.formats == Formats::default()
+        };
+        let plain: Vec<u64> =
+            (1..=2 * PROBE).map(is_plain).zip(1..).filter(|(plain, _)| *plain).map(|(_, n)| n).collect();
+        assert_eq!(plain, [PROBE, 2 * PROBE]);
+    }
+
+    #[test]
+    fn key_lists_take_the_form_that_the_pipeline_asks_for() {
+        let ids: Vec<u64> = (0..64).collect::<Vec<_>>().iter().map(|index| index * 2).collect();
+        let slice = keys(&ids).slice(0..64);
+        // (codecs, form, whether a list that the codec shortens goes packed)
+        for (codecs, form, packs) in [
+            (Codecs::default(), KeyForm::Plain, false),
+            (Codecs::up(["keys"]), KeyForm::Packed, true),
+            (Codecs::up(["spelt"]), KeyForm::Spelt, false),
+        ] {
+            let found = codec(codecs).key_form();
+            assert_eq!((found, matches!(found.in_full(&slice), KeyPart::Packed { count: 64, .. })), (form, packs));
+        }
+    }
+}
