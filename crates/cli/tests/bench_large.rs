@@ -1,5 +1,5 @@
-//! A small run of `bench large`: a shard of 1 GiB is made, checkpointed, restored and backfilled, and
-//! no node is given up at a failure timeout of one second.
+//! A small run of `bench large`: a shard of 1 GiB is made, checkpointed, restored and backfilled,
+//! and no node is given up at a failure timeout of one second.
 
 mod process;
 
