@@ -176,7 +176,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn parked_read_is_released_exactly_when_what_it_waits_for_happens(steps in prop::collection::vec(step(), 0..60)) {
+        fn parked_read_is_released_exactly_when_its_wait_is_over(steps in prop::collection::vec(step(), 0..60)) {
             let mut parked = Parked::default();
             let mut model = BTreeMap::new();
             for step in steps {

@@ -100,8 +100,8 @@ impl Receiver {
         self.backfill.as_ref().is_none_or(|backfill| backfill.ends_at().is_some())
     }
 
-    /// Adds the next chunks of its backfill to `outgoing`. With the last one, it was sent all rows so
-    /// far.
+    /// Adds the next chunks of its backfill to `outgoing`. With the last one, it was sent
+    /// everything so far.
     fn continue_backfill<T: Number>(&mut self, log: &mut ChangeLog, view: &ShardView<'_, T>, outgoing: &mut Outgoing) {
         let Some(backfill) = &mut self.backfill else { return };
         backfill.proceed(log, view, |chunk| outgoing.push((self.node, Sending::Chunk(chunk))));
