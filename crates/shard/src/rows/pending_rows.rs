@@ -4,7 +4,7 @@
 //! Only an `ordered` table that combines by `clock` has any. Other tables pay nothing for them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use types::{Clock, Combine, Placement, TableShape, TableSpec};
+use types::{Clock, Placement, TableShape, TableSpec};
 
 /// The pending rows of a shard, by position.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ impl PendingRows {
     /// No pending rows yet.
     pub fn new(spec: &TableSpec) -> Self {
         let scanned = matches!(spec.shape, TableShape::Sparse { placement: Placement::Ordered, .. });
-        let kept = scanned && matches!(spec.combine, Combine::Clock(_));
+        let kept = scanned && spec.combine.holds_clocks();
         Self { kept, positions: BTreeSet::new(), by_clock: BTreeMap::new() }
     }
 
@@ -90,7 +90,7 @@ impl PendingRows {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use types::Reduce;
+    use types::{Combine, Reduce};
 
     #[test]
     fn pending_rows_end_when_a_clock_that_made_them_is_applied() {

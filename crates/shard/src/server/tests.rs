@@ -402,3 +402,48 @@ fn scan_of_rows_as_large_as_a_part_makes_progress() {
         assert_eq!(pulled.more, Some(Position(1)));
     }
 }
+
+/// Without a bound, a read waited until the slowest worker had come to the reader's clock, once the
+/// tail was behind the frontier.
+#[test]
+fn unbounded_read_waits_only_until_the_tail_holds_the_frontier() {
+    let mut plan = Plan::first(1, vec![Source(1), Source(2)]);
+    plan.chains = vec![types::Chain { replicas: vec![0, 1], backfilling: Vec::new() }];
+    let mut server = Server::new(NODE, plan.clone(), Updaters::builtin(), Pool::new());
+    let mut out = Outbox::new();
+    let spec =
+        TableSpec::dense("t", 1, 1).consistency(types::Consistency::Unbounded).combine(Combine::Clock(Reduce::Sum));
+    server.add_table(TableId(0), &spec, &mut out).expect("made");
+    let (table, shard) = (TableId(0), ShardId(0));
+    let marker = || Message::Marker(Marker { table, shard, settled: 0, since: Clock(0) });
+    let mut says = |server: &mut Server, worker: u32, number: u64, clock: u64, message: Message| {
+        let head = Head {
+            source: Source(worker as u64 + 1),
+            number,
+            clock: Clock(clock),
+            ..Head::plain(NodeId::Worker(worker), NODE)
+        };
+        server.handle(Time(0), Frame { head, message }, &mut out);
+        server.settle(&mut out);
+        out.drain().map(|frame| frame.message).collect::<Vec<_>>()
+    };
+    // Worker 0 is at clock 3, and worker 1 at clock 1, which is the frontier.
+    (0..3).for_each(|clock| drop(says(&mut server, 0, clock + 1, clock, marker())));
+    says(&mut server, 1, 1, 0, marker());
+    let keys = KeyPart::Run { first: Position(0), count: 1 };
+    let (request, after, frontier, subscribe, deltas, wants) = (1, 0, Clock(0), false, None, Wants::Values);
+    let pull = Message::Pull(Pull { table, shard, request, after, frontier, subscribe, deltas, wants, keys });
+    let is_read = |answers: &[Message]| answers.iter().any(|answer| matches!(answer, Message::Pulled(_)));
+    assert!(!is_read(&says(&mut server, 0, 0, 3, pull)), "the tail is behind the frontier");
+    let mut answered = false;
+    for through in 1..=4 {
+        let mut out = Outbox::new();
+        let replicated = wire::Replicated { table, shard, through, backfill: None };
+        let head = Head { plan: plan.number, ..Head::plain(NodeId::Server(1), NODE) };
+        server.handle(Time(0), Frame { head, message: Message::Replicated(replicated) }, &mut out);
+        server.settle(&mut out);
+        server.tick(Time(through * 1_000_000_000), &mut out);
+        answered |= is_read(&out.drain().map(|frame| frame.message).collect::<Vec<_>>());
+    }
+    assert!(answered, "the tail holds the frontier");
+}

@@ -54,7 +54,7 @@ impl<T: Number> Shard<T> {
             self.reads.count_answer();
             return self.answer(&read, released_by, out);
         }
-        let needed = self.spec.consistency.or_lock_step().needed(read.clock).max(read.pull.frontier);
+        let needed = self.spec.consistency.needed(read.clock).max(read.pull.frontier);
         let needed = if exact { needed } else { needed.max(frontier) };
         let worker = read.worker;
         let request = read.pull.request;
