@@ -163,6 +163,24 @@ fn outlives(folder: &str, words: &[&str], spoil: impl Fn(&Process, &Path), mend:
 }
 
 #[test]
+fn a_run_whose_last_checkpoint_fails_says_so_and_fails() {
+    let folder = Folder::new("last");
+    let place = format!("--checkpoint={}", folder.0.display());
+    let coordinator_address = free_address();
+    let every = "--checkpoint-every=3600";
+    let Some(mut server) = on_a_small_disk(&folder.0, &coordinating(&coordinator_address, &[&place, every])) else {
+        return;
+    };
+    let worker = Worker::start(&coordinator_address);
+    worker.goes_on();
+    let inside = seen_by(&server, &folder.0);
+    assert!(std::fs::write(inside.join("rest"), vec![1; 8 << 20]).is_err());
+    worker.end();
+    server.fails_saying("the last checkpoint could not be made");
+    assert!(server.stderr().contains("the disk is full"), "{}", server.stderr());
+}
+
+#[test]
 fn a_run_outlives_a_full_disk() {
     let fill = |_: &Process, inside: &Path| assert!(std::fs::write(inside.join("rest"), vec![1; 8 << 20]).is_err());
     let free = |_: &Process, inside: &Path| std::fs::remove_file(inside.join("rest")).unwrap();

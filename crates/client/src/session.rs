@@ -488,8 +488,8 @@ impl Session {
         self.shared.driver.traffic()
     }
 
-    /// Reports that this worker cannot go on, and leaves. A static run ends; the other nodes are
-    /// told this worker's rank and the reason. A worker that leaves by [`close`](Self::close), or
+    /// Reports that this worker cannot go on, and leaves. The run ends, with replicas, too; the other
+    /// nodes are told this worker's rank and the reason. A worker that leaves by [`close`](Self::close), or
     /// drops its session, counts as finished instead. Does not block.
     ///
     /// ```

@@ -197,7 +197,7 @@ fn allocator_bytes_that_are_inconsistent_are_refused() {
         ("terms", &|allocator| allocator.terms.per_clock = 0),
         ("terms", &|allocator| allocator.terms = terms(u64::MAX, 9, None)),
         ("more granted leases than the run has", &|allocator| allocator.next = 5001),
-        ("listed twice", &|allocator| allocator.next = 9),
+        ("not granted yet", &|allocator| allocator.next = 9),
         ("listed twice", &|allocator| allocator.returned.insert(5..6, ())),
         ("listed twice", &|allocator| allocator.recent.insert(4..5, Clock(9))),
         ("listed twice", &|allocator| allocator.held.insert(0..1, holding(1))),
@@ -207,7 +207,7 @@ fn allocator_bytes_that_are_inconsistent_are_refused() {
             allocator.held.insert(20..20 + HELD_LEASES, holding(1));
         }),
         ("settled or too large", &|allocator| allocator.settled = Clock(5)),
-        ("more runs of commit clocks", &|allocator| {
+        ("more runs of leases than", &|allocator| {
             allocator.leases = 1 << 20;
             allocator.terms.ranges = allocator.leases;
             allocator.next = allocator.leases;

@@ -288,7 +288,13 @@ impl LeadingCoordinator {
         if ending.elapsed() < stay {
             return None;
         }
-        self.publisher.take().into_iter().for_each(|publisher| publisher.finish(&mut self.machine));
-        Some(result.map_or(Ok(()), Err))
+        let last_failed = self.publisher.take().and_then(|publisher| publisher.finish(&mut self.machine));
+        let no_last = |reason| NodeError::Checkpoint {
+            reason: format!(
+                "every worker is done, but the last checkpoint could not be made: {reason}. \
+                 Resume from the checkpoint before it"
+            ),
+        };
+        Some(result.or(last_failed.map(no_last)).map_or(Ok(()), Err))
     }
 }

@@ -49,6 +49,8 @@ pub(crate) struct CheckpointPublisher {
     due: Instant,
     /// Whether the machine knows that the end of the run waits for a last checkpoint.
     told_of_last: bool,
+    /// Why the last checkpoint of the run could not be made, if it could not.
+    last_failed: Option<String>,
 }
 
 impl CheckpointPublisher {
@@ -70,6 +72,7 @@ impl CheckpointPublisher {
             stage: Stage::Idle,
             due,
             told_of_last: false,
+            last_failed: None,
         })
     }
 
@@ -125,16 +128,18 @@ impl CheckpointPublisher {
                 self.give(PublisherTask::Abandon);
             }
             Some(CheckpointOutcome::Failed { reason }) => {
-                Self::say_none(machine, &reason);
+                self.say_none(machine, reason);
                 self.give(PublisherTask::Abandon);
             }
         }
     }
 
-    fn say_none(machine: &Coordinator, reason: &str) {
-        match machine.is_ending() {
-            true => tracing::error!("NO LAST CHECKPOINT: {reason}. The run ends without it; earlier ones still exist"),
-            false => tracing::error!("NO CHECKPOINT: {reason}. The run goes on without it, and tries again"),
+    fn say_none(&mut self, machine: &Coordinator, reason: String) {
+        if machine.is_ending() {
+            tracing::error!("NO LAST CHECKPOINT: {reason}. The run ends without it; earlier ones still exist");
+            self.last_failed = Some(reason);
+        } else {
+            tracing::error!("NO CHECKPOINT: {reason}. The run goes on without it, and tries again");
         }
     }
 
@@ -143,14 +148,16 @@ impl CheckpointPublisher {
         match event {
             PublisherEvent::Published { name, clock, bytes } => {
                 tracing::info!(clock, bytes, location = self.settings.location, "published {name}");
+                self.last_failed = None;
             }
-            PublisherEvent::Failed(reason) => Self::say_none(machine, &reason),
+            PublisherEvent::Failed(reason) => self.say_none(machine, reason),
             PublisherEvent::Abandoned | PublisherEvent::Begun(_) => {}
         }
     }
 
-    /// Ends the thread when the run is over. Waits until a complete checkpoint is published.
-    pub fn finish(mut self, machine: &mut Coordinator) {
+    /// Ends the thread when the run is over. Waits until a complete checkpoint is published. Returns
+    /// why the last checkpoint could not be made, if it could not.
+    pub fn finish(mut self, machine: &mut Coordinator) -> Option<String> {
         self.gather(machine);
         if machine.is_checkpointing() {
             tracing::info!("the run ended before its current checkpoint was complete; that one is removed");
@@ -165,6 +172,7 @@ impl CheckpointPublisher {
             self.finished(event, machine);
         }
         self.thread.take().map(JoinHandle::join);
+        self.last_failed
     }
 }
 
