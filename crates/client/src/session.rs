@@ -488,9 +488,9 @@ impl Session {
         self.shared.driver.traffic()
     }
 
-    /// Reports that this worker cannot go on, and leaves. The run ends, with replicas, too; the other
-    /// nodes are told this worker's rank and the reason. A worker that leaves by [`close`](Self::close), or
-    /// drops its session, counts as finished instead. Does not block.
+    /// Reports that this worker cannot go on, and leaves. The run ends, with replicas, too. The
+    /// other nodes are told this worker's rank and the reason. A worker that leaves by
+    /// [`close`](Self::close), or drops its session, counts as finished instead. Does not block.
     ///
     /// ```
     /// use slackwater::{RunSize, Session};

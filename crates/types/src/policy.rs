@@ -13,9 +13,9 @@ use std::fmt;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Consistency {
-    /// A worker at clock c reads rows that hold every update of clocks ≤ c − slack − 1. They hold the
-    /// worker's own pushes, too, unless the table combines by clock: then its pushes of a clock are
-    /// in what it reads once that clock is applied.
+    /// A worker at clock c reads rows that hold every update of clocks ≤ c − slack − 1. They hold
+    /// the worker's own pushes, too, unless the table combines by clock: then its pushes of a clock
+    /// are in what it reads once that clock is applied.
     Bounded {
         /// How many clocks a reader may be ahead of the frontier.
         slack: u64,

@@ -155,8 +155,8 @@ impl CheckpointPublisher {
         }
     }
 
-    /// Ends the thread when the run is over. Waits until a complete checkpoint is published. Returns
-    /// why the last checkpoint could not be made, if it could not.
+    /// Ends the thread when the run is over. Waits until a complete checkpoint is published.
+    /// Returns why the last checkpoint could not be made, if it could not.
     pub fn finish(mut self, machine: &mut Coordinator) -> Option<String> {
         self.gather(machine);
         if machine.is_checkpointing() {
