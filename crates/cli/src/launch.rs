@@ -110,7 +110,7 @@ pub(crate) fn demonstrate(
         same_host: SameHost::SharedMemory,
         record: None,
         metrics: None,
-        limits: Limits { join_limit: 300, failure_timeout: 2 },
+        limits: Limits { join_limit: 300, failure_timeout: 10 },
         checkpoints: CheckpointOptions::none(),
         program,
     };

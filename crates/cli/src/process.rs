@@ -63,8 +63,9 @@ pub(crate) struct Limits {
     pub(crate) join_limit: u64,
     /// A process that is silent for this many seconds counts as lost. A static run then ends; an
     /// elastic run goes on without it. All other time-outs follow from this one and from
-    /// measurements; `slackwater status` shows them.
-    #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = value_parser!(u64).range(1..=1_000_000))]
+    /// measurements; `slackwater status --verbose` shows them. A process that has ended is noticed
+    /// at once; this is for hosts that are cut off and processes that hang.
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = value_parser!(u64).range(1..=1_000_000))]
     pub(crate) failure_timeout: u64,
 }
 

@@ -78,7 +78,7 @@ impl Connect {
             place: None,
             job: String::new(),
             join_limit: Duration::from_secs(300),
-            failure_timeout: Duration::from_secs(2),
+            failure_timeout: Duration::from_secs(10),
             wait: WaitPolicy::BLOCKING,
             same_host: SameHost::SharedMemory,
             record: None,

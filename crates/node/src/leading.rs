@@ -15,7 +15,7 @@ use crate::record::{Recorder, Subject};
 use crate::registry::RegistryClient;
 use coordinator::{Coordinator, CoordinatorInput};
 use net::{Transport, TransportEvent};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 use types::{NodeId, Source, Span, Time};
 use wire::{Control, Frame, Message, Outbox};
@@ -38,6 +38,9 @@ pub(crate) struct LeadingCoordinator {
     probes: Probes,
     /// Publishes checkpoints, if any are made. When the leader changes, the checkpoint under way is
     /// given up, and the new leader makes the next one.
+    /// Nodes whose connections have broken. When the run is lost and all of them are gone, every
+    /// node has heard of it.
+    disconnected: BTreeSet<NodeId>,
     publisher: Option<CheckpointPublisher>,
     /// Set while it is unknown whether the saved run still exists or begins anew from a checkpoint.
     /// It begins anew if no node of the saved run calls before this instant.
@@ -109,6 +112,7 @@ impl LeadingCoordinator {
             held: VecDeque::new(),
             probes,
             publisher: None,
+            disconnected: BTreeSet::new(),
             doubted,
             ending: None,
         };
@@ -173,12 +177,17 @@ impl LeadingCoordinator {
             // A broken connection is not a lost node, which has the failure timeout to call again.
             // But there is no need to wait for a process that has ended, so ask its host.
             TransportEvent::Disconnected(node) => {
+                self.disconnected.insert(node);
                 if let Some(address) = self.machine.address(node) {
                     self.probes.ask(node, address);
                 }
             }
-            TransportEvent::Frame(frame) if !self.admits(&frame) => {}
-            TransportEvent::Frame(frame) => self.tell(CoordinatorInput::Frame(now, Box::new(frame)), transport),
+            TransportEvent::Frame(frame) => {
+                self.disconnected.remove(&frame.head.from);
+                if self.admits(&frame) {
+                    self.tell(CoordinatorInput::Frame(now, Box::new(frame)), transport);
+                }
+            }
         }
     }
 
@@ -283,7 +292,8 @@ impl LeadingCoordinator {
             return None;
         }
         let ending = *self.ending.get_or_insert_with(Instant::now);
-        let stay = if lost.is_some() { settings.linger } else { settings.farewell };
+        let is_alone = || self.machine.everybody().iter().all(|node| self.disconnected.contains(node));
+        let stay = if lost.is_some() && !is_alone() { settings.linger } else { settings.farewell };
         let result = lost.map(|(node, reason)| NodeError::Lost { node, reason: reason.to_owned() });
         if ending.elapsed() < stay {
             return None;

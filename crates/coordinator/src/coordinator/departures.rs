@@ -9,10 +9,10 @@ use wire::{Control, Outbox};
 
 impl Coordinator {
     /// Handles the report of a node's host that the node's process has ended. Its serving lease has
-    /// ended too, so the coordinator need not wait for the promotion delay.
+    /// ended too, so the coordinator need not wait for the promotion delay. A static run ends.
     pub fn gone(&mut self, node: NodeId, out: &mut Outbox) {
         self.touched = true;
-        if self.has_begun() && self.settings.is_elastic() {
+        if self.has_begun() {
             self.fail(node, "its process has ended".to_owned(), out);
             self.replan(out);
         }

@@ -264,7 +264,8 @@ impl WorkerShell {
     /// failure timeout is lost.
     fn check_silent(&mut self, failure_timeout: Duration) {
         let worker = &self.worker;
-        if let Some(error) = self.silent.check(|node| worker.waits_for(node), failure_timeout, self.elastic) {
+        let waits_for = |node| worker.waits_for(node);
+        if let Some(error) = self.silent.check(Instant::now(), waits_for, failure_timeout, self.elastic) {
             self.lost.get_or_insert(error);
         }
     }
