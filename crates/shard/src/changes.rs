@@ -185,8 +185,11 @@ impl ChangeLog {
 
     /// Empties the open batch: the shard has no followers.
     pub fn forget_open(&mut self) {
-        self.rows.take();
-        self.sums.clear();
+        // Nothing is open in a shard without followers, which asks after every frame.
+        if self.open_len() > 0 {
+            self.rows.take();
+            self.sums.clear();
+        }
     }
 
     /// All rows have been put in order: `moves` gives the new slot of each old one.

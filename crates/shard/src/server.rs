@@ -218,7 +218,7 @@ impl Server {
 
     /// Everything that arrived together has been handled: sends the acknowledgements that are due.
     pub fn settle(&mut self, out: &mut Outbox) {
-        for name in std::mem::take(&mut self.touched) {
+        for name in self.touched.drain(..) {
             if let Some(shard) = self.shards.get_mut(&name) {
                 shard.settle(self.now, out);
                 self.images.extend(shard.take_image());

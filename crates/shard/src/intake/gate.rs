@@ -153,7 +153,7 @@ impl Streams {
     /// acknowledged.
     pub fn take_acknowledgements(&mut self, durable: impl Fn(WorkerId) -> u64) -> Vec<(WorkerId, u64, Vec<Refused>)> {
         let mut due = Vec::new();
-        for worker in std::mem::take(&mut self.unacknowledged) {
+        for worker in self.unacknowledged.drain(..) {
             let Some(member) = self.members.get_mut(worker.0 as usize) else { continue };
             let each = member.stream.take_acknowledgements(durable(worker)).into_iter();
             due.extend(each.map(|(through, refused)| (worker, through, refused)));
