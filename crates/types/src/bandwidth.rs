@@ -23,8 +23,8 @@ const UNITS: [(&str, u64); 4] = [("gbit", 1_000_000_000), ("mbit", 1_000_000), (
 /// use types::Bandwidth;
 ///
 /// let error = "fast".parse::<Bandwidth>().expect_err("no number");
-/// assert_eq!(error.to_string(), "`fast` is not a bandwidth; write a number and kbit, mbit or gbit,
-/// as in 100mbit");
+/// let words = "`fast` is not a bandwidth; write a number and kbit, mbit or gbit, as in 100mbit";
+/// assert_eq!(error.to_string(), words);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BandwidthError(String);

@@ -58,8 +58,8 @@ impl SilentNodes {
     /// the run goes on without a lost node (`done_without`), returns the loss of a node that has
     /// been silent for longer than `limit`.
     ///
-    /// If this process has not run for more than half of `limit`, no node is to blame for that time,
-    /// and frames that arrived meanwhile may be unread.
+    /// If this process has not run for more than half of `limit`, no node is to blame for that
+    /// time, and frames that arrived meanwhile may be unread.
     pub fn check(
         &mut self,
         now: Instant,
