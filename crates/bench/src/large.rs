@@ -164,7 +164,11 @@ impl Run {
         report: &mut Report,
         work: impl FnOnce() -> anyhow::Result<R>,
     ) -> anyhow::Result<R> {
-        let before = push_while(table, None, || Ok(std::thread::sleep(self.undisturbed)))?.0;
+        let undisturbed = || {
+            std::thread::sleep(self.undisturbed);
+            Ok(())
+        };
+        let (before, ()) = push_while(table, None, undisturbed)?;
         let (during, result) = push_while(table, Some(session), work).with_context(|| format!("phase {name}"))?;
         self.check_members()?;
         report.number(&format!("{name}_s"), during.seconds);

@@ -1,6 +1,8 @@
 //! A small run of `bench large`: a shard of 1 GiB is made, checkpointed, restored and backfilled,
 //! and no node is given up at a failure timeout of one second.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod process;
 
 use process::bench;
