@@ -5,7 +5,7 @@
 mod process;
 
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use process::{ENDLESS, Process, Signal, free_address, is_alive, signal, start, until};
 use serde_json::Value;
@@ -119,18 +119,16 @@ fn all_other_processes_name_a_killed_node_and_fail() {
 }
 
 #[test]
-fn with_the_default_failure_timeout_all_others_end_within_ten_seconds() {
-    let mut processes = run_by_hand(&[]);
+fn killed_worker_ends_a_static_run_long_before_the_failure_timeout() {
+    let mut processes = run_by_hand(&["--failure-timeout", "600"]);
     let index = processes.iter().position(|process| process.name == "worker 1").unwrap();
     let mut victim = processes.remove(index);
-    let begin = Instant::now();
     victim.signal(Signal::KILL);
     for process in &mut processes {
         assert!(!process.end(), "{} should fail", process.name);
-        assert!(process.stderr().contains("lost worker 1"), "{} said\n{}", process.name, process.stderr());
+        let said = process.stderr();
+        assert!(said.contains("lost worker 1: its process has ended"), "{} said\n{said}", process.name);
     }
-    // The documented limit of noticing a loss.
-    assert!(begin.elapsed() < Duration::from_secs(10), "it took {:?}", begin.elapsed());
 }
 
 /// A launched run under way, and its processes by name.
