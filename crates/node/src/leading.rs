@@ -13,12 +13,17 @@ use crate::coordinator::CoordinatorSettings;
 use crate::probe::Probes;
 use crate::record::{Recorder, Subject};
 use crate::registry::RegistryClient;
-use coordinator::{Coordinator, CoordinatorInput};
+use coordinator::{Coordinator, CoordinatorInput, Membership};
 use net::{Transport, TransportEvent};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 use types::{NodeId, Source, Span, Time};
 use wire::{Control, Frame, Message, Outbox};
+
+/// In a static run, a node has this long to call again before its host is believed that its process
+/// has ended: nobody calls workers there, so their hosts may refuse to be called. An elastic run
+/// believes at once, because a failover waits for it.
+const CALL_AGAIN: Duration = Duration::from_millis(500);
 
 /// The coordinator while it leads.
 pub(crate) struct LeadingCoordinator {
@@ -38,9 +43,13 @@ pub(crate) struct LeadingCoordinator {
     probes: Probes,
     /// Publishes checkpoints, if any are made. When the leader changes, the checkpoint under way is
     /// given up, and the new leader makes the next one.
-    /// Nodes whose connections have broken. When the run is lost and all of them are gone, every
-    /// node has heard of it.
-    disconnected: BTreeSet<NodeId>,
+    /// Nodes whose connections have broken, and when. When the run is lost and all of them are gone,
+    /// every node has heard of it.
+    disconnected: BTreeMap<NodeId, Instant>,
+    /// Nodes whose hosts say that their processes have ended.
+    ended: Vec<NodeId>,
+    /// How long a node may take to call again before its host is believed.
+    may_call_again: Duration,
     publisher: Option<CheckpointPublisher>,
     /// Set while it is unknown whether the saved run still exists or begins anew from a checkpoint.
     /// It begins anew if no node of the saved run calls before this instant.
@@ -100,6 +109,10 @@ impl LeadingCoordinator {
         settings: &CoordinatorSettings,
     ) -> Result<Self, NodeError> {
         let probes = Probes::within(settings.failure_timeout);
+        let may_call_again = match settings.membership {
+            Membership::Static => CALL_AGAIN,
+            Membership::Elastic { .. } => Duration::ZERO,
+        };
         let doubted = is_doubted.then(|| Instant::now() + Duration::from_nanos(machine.finding().0));
         let mut leading = Self {
             term,
@@ -112,7 +125,9 @@ impl LeadingCoordinator {
             held: VecDeque::new(),
             probes,
             publisher: None,
-            disconnected: BTreeSet::new(),
+            disconnected: BTreeMap::new(),
+            ended: Vec::new(),
+            may_call_again,
             doubted,
             ending: None,
         };
@@ -177,7 +192,7 @@ impl LeadingCoordinator {
             // A broken connection is not a lost node, which has the failure timeout to call again.
             // But there is no need to wait for a process that has ended, so ask its host.
             TransportEvent::Disconnected(node) => {
-                self.disconnected.insert(node);
+                self.disconnected.insert(node, Instant::now());
                 if let Some(address) = self.machine.address(node) {
                     self.probes.ask(node, address);
                 }
@@ -194,8 +209,15 @@ impl LeadingCoordinator {
     /// The periodic duties: takes in ended processes, ticks the machine, drives the checkpoints and
     /// logs the machine's news.
     pub fn tick(&mut self, now: Time, transport: &mut impl Transport) {
-        for node in self.probes.ended().collect::<Vec<_>>() {
-            self.tell(CoordinatorInput::Gone(node), transport);
+        self.ended.extend(self.probes.ended());
+        for node in std::mem::take(&mut self.ended) {
+            // A node that has called again lives, though its host refuses to be called.
+            let Some(since) = self.disconnected.get(&node) else { continue };
+            if since.elapsed() >= self.may_call_again {
+                self.tell(CoordinatorInput::Gone(node), transport);
+            } else {
+                self.ended.push(node);
+            }
         }
         self.tell(CoordinatorInput::Tick(now), transport);
         let mut out = Outbox::new();
@@ -292,7 +314,7 @@ impl LeadingCoordinator {
             return None;
         }
         let ending = *self.ending.get_or_insert_with(Instant::now);
-        let is_alone = || self.machine.everybody().iter().all(|node| self.disconnected.contains(node));
+        let is_alone = || self.machine.everybody().iter().all(|node| self.disconnected.contains_key(node));
         let stay = if lost.is_some() && !is_alone() { settings.linger } else { settings.farewell };
         let result = lost.map(|(node, reason)| NodeError::Lost { node, reason: reason.to_owned() });
         if ending.elapsed() < stay {
