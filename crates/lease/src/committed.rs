@@ -1,8 +1,9 @@
-//! Which leases are committed, now and in clocks before a given one, and up to which place all are.
-//! Checkpoints save those before their clock. Shards forget the applied parts of leases below a
-//! place.
+//! Which leases are committed, and the first place whose lease is not: now, and as of the clocks
+//! before a given one. Checkpoints save the leases committed before their clock. Shards forget the
+//! applied parts of leases below the first place not committed before their frontier.
 //!
-//! The clocks of commits are kept until they are settled.
+//! In which clock a lease was committed is forgotten for earlier clocks, to bound memory: these are
+//! settled, and questions about them have no answer.
 
 use super::{CLOCK_RUNS, FinishedLeases, LeaseAllocator, OrderIndex};
 use std::ops::Range;

@@ -1,5 +1,8 @@
-//! Dictionary compression of key lists: a recording holds a list in full once, and names it by its
-//! signature from then on.
+//! Dictionary compression of key lists in recordings of a worker's inputs: a list is held in full
+//! the first time, and after that goes by its signature while the dictionary remembers it.
+//!
+//! The dictionary is bounded. Writer and reader add and drop the same lists, because both go by the
+//! recorded bytes alone.
 
 use std::collections::{BTreeMap, VecDeque};
 use types::Placement;

@@ -1,8 +1,9 @@
-//! Runs a real etcd for tests: starts, stops and kills it, and removes its data at the end.
+//! Runs real etcd clusters of one or more members for tests: starts, pauses, kills and restarts
+//! members, and removes their data at the end.
 //!
 //! The program is the `etcd` on the PATH. Without one, the tests download Debian's package
-//! `etcd-server` once and unpack it in the build folder; they install nothing. If that fails, too,
-//! tests that need etcd print a large notice on stderr, and pass.
+//! `etcd-server` once and unpack it in the build folder. They install nothing, but may update the
+//! package lists. If that fails, too, tests that need etcd print a large notice on stderr, and pass.
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 

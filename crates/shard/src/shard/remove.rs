@@ -8,6 +8,9 @@
 //! Reads see no difference: a removed row and a reset row both read like a row without pushes.
 //! Scans do: an `ordered` table shows a reset row once such a clock is applied, a `spread` table at
 //! once, because it has no pending rows.
+//!
+//! The head of the chain decides all this. A replica removes exactly the rows that the head has
+//! removed, even if sums that the replica still holds name them.
 
 use crate::intake::clocks::Clocks;
 use crate::rows::Rows;

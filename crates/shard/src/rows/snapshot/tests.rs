@@ -1,3 +1,6 @@
+//! Tests of copies of rows: while rows are pushed, set, removed, reset and put in order, a copy
+//! holds every row as it was when the copy began. A dropped copy changes nothing.
+
 use super::CopiedRows;
 use crate::rows::{PieceOfWork, Rows};
 use proptest::prelude::*;
