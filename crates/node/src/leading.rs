@@ -43,8 +43,8 @@ pub(crate) struct LeadingCoordinator {
     probes: Probes,
     /// Publishes checkpoints, if any are made. When the leader changes, the checkpoint under way is
     /// given up, and the new leader makes the next one.
-    /// Nodes whose connections have broken, and when. When the run is lost and all of them are gone,
-    /// every node has heard of it.
+    /// Nodes whose connections have broken, and when. When the run is lost and all of them are
+    /// gone, every node has heard of it.
     disconnected: BTreeMap<NodeId, Instant>,
     /// Nodes whose hosts say that their processes have ended.
     ended: Vec<NodeId>,

@@ -3,7 +3,7 @@
 //!
 //! The program is the `etcd` on the PATH. Without one, the tests download Debian's package
 //! `etcd-server` once and unpack it in the build folder. They install nothing, but may update the
-//! package lists. If that fails, too, tests that need etcd print a large notice on stderr, and pass.
+//! package lists. If that fails, too, tests that need etcd print a large notice and pass.
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
