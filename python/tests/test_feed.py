@@ -115,8 +115,8 @@ def test_follow_refuses_contradicting_arguments(run):
     made = table()
     for wrong, words in (
         (lambda: slackwater.follow(made, rows=True, clock=3), "not both"),
-        (lambda: slackwater.follow(made, coordinator="host:1"), "with the name of a table"),
-        (lambda: slackwater.follow("t"), "give the coordinator"),
+        (lambda: slackwater.follow(made, coordinator="host:1"), "give no coordinator"),
+        (lambda: slackwater.follow("t"), "give coordinator="),
         (lambda: slackwater.follow(made).next(-1), "cannot wait -1 s"),
         (lambda: slackwater.follow(made).next(float("nan")), "cannot wait NaN s"),
     ):
