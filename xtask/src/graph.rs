@@ -39,11 +39,12 @@ const XTASK: &str = "xtask";
 
 /// Every crate, as (folder under crates/, package). A crate depends only on crates above it. Some
 /// names are reserved for crates that do not exist yet.
-const ORDER: [(&str, &str); 25] = [
+const ORDER: [(&str, &str); 26] = [
     ("types", TYPES),
     ("wire", "slackwater-wire"),
     ("codec", "slackwater-codec"),
     ("update", "slackwater-update"),
+    ("identity", "slackwater-identity"),
     ("net", "slackwater-net"),
     ("store", "slackwater-store"),
     ("observe", "slackwater-observe"),

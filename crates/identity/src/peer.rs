@@ -1,0 +1,55 @@
+//! What a verified certificate says of a peer.
+
+use crate::{CertificateName, Role};
+use ring::digest::{SHA256, digest};
+use rustls::pki_types::CertificateDer;
+use std::fmt;
+use webpki::EndEntityCert;
+
+/// The SHA-256 of a public key (of its SubjectPublicKeyInfo).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct KeyFingerprint(pub [u8; 32]);
+
+impl fmt::Display for KeyFingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Eight bytes tell the keys of a run apart.
+        self.0[..8].iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for KeyFingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "KeyFingerprint({self})")
+    }
+}
+
+/// Who is at the other end of a connection, by its certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerIdentity {
+    /// The name in the certificate.
+    pub name: CertificateName,
+    /// The key of the certificate.
+    pub key: KeyFingerprint,
+}
+
+impl PeerIdentity {
+    /// Reads a certificate. The caller has verified who signed it and until when it is valid.
+    pub fn of(certificate: &CertificateDer<'_>) -> Result<Self, String> {
+        let certificate = EndEntityCert::try_from(certificate).map_err(|error| format!("a malformed one: {error}"))?;
+        let mut names = certificate.valid_uri_names();
+        let (Some(name), None) = (names.next(), names.next()) else {
+            return Err("it does not have exactly one URI as its subject alternative name".to_owned());
+        };
+        let name = name.parse().map_err(|error: crate::CertificateNameError| error.to_string())?;
+        let key = digest(&SHA256, certificate.subject_public_key_info().as_ref());
+        let mut fingerprint = [0; 32];
+        fingerprint.copy_from_slice(key.as_ref());
+        Ok(Self { name, key: KeyFingerprint(fingerprint) })
+    }
+
+    /// The role in the certificate.
+    #[must_use]
+    pub fn role(&self) -> Role {
+        self.name.role()
+    }
+}

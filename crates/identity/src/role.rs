@@ -1,0 +1,55 @@
+//! What a process may be in a run.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// What a process may be in a run. Its certificate names one role.
+///
+/// ```
+/// use identity::Role;
+///
+/// assert_eq!("reader".parse(), Ok(Role::Reader));
+/// assert_eq!(Role::Worker.to_string(), "worker");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Role {
+    /// Computes: pulls and pushes rows.
+    Worker,
+    /// Holds shards.
+    Server,
+    /// Keeps membership and the plan.
+    Coordinator,
+    /// Reads rows, follows changes and asks for the status. Changes nothing.
+    Reader,
+}
+
+impl Role {
+    /// Every role.
+    pub const ALL: [Self; 4] = [Self::Worker, Self::Server, Self::Coordinator, Self::Reader];
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::Worker => "worker",
+            Self::Server => "server",
+            Self::Coordinator => "coordinator",
+            Self::Reader => "reader",
+        }
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+impl FromStr for Role {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::ALL
+            .into_iter()
+            .find(|role| role.word() == text)
+            .ok_or_else(|| format!("'{text}' is not a role; the roles are worker, server, coordinator and reader"))
+    }
+}
