@@ -226,6 +226,9 @@ pub fn run_server(
                 recorder.input(ServerInput::Settle);
             }
             machine.settle(&mut out);
+            // Answers go out before the rest of the turn: a worker waits for them.
+            forward(&mut out, &mut transport, recorder.as_ref());
+            transport.flush();
         }
         if read - ticked >= if machine.hurries() { HURRIED_TICK } else { TICK } {
             ticked = read;

@@ -281,6 +281,16 @@ impl<T: Number> Shard<T> {
         (self.piece_bytes / self.rows.row_state_bytes()).max(1)
     }
 
+    /// Sends the acknowledgements that are due.
+    fn acknowledge(&mut self, out: &mut Outbox) {
+        let table = self.identity.table;
+        let shard = self.identity.shard();
+        let replicas = &self.followers.replicas;
+        for (worker, through, refused) in self.streams.take_acknowledgements(|worker| replicas.durable(worker)) {
+            self.say(worker, Message::Acked(Acked { table, shard, through, refused }), out);
+        }
+    }
+
     /// Puts the rows in order, if it is time. Only here, the other parts that know rows by their
     /// slots are told that rows have moved.
     fn put_rows_in_order(&mut self) {
@@ -424,16 +434,10 @@ impl<T: Number> AnyShard for Shard<T> {
     fn settle(&mut self, now: Time, out: &mut Outbox) {
         self.now = now;
         self.close_batch(out);
+        if self.serving.may_answer() && AnyShard::is_head(self) {
+            self.acknowledge(out);
+        }
         self.put_rows_in_order();
-        if !self.serving.may_answer() || !AnyShard::is_head(self) {
-            return;
-        }
-        let table = self.identity.table;
-        let shard = self.identity.shard();
-        let replicas = &self.followers.replicas;
-        for (worker, through, refused) in self.streams.take_acknowledgements(|worker| replicas.durable(worker)) {
-            self.say(worker, Message::Acked(Acked { table, shard, through, refused }), out);
-        }
     }
 
     fn tick(&mut self, now: Time, out: &mut Outbox) {
