@@ -20,6 +20,8 @@ use super::raw::{CHUNK_BYTES, RawPeer};
 use super::server::{Kind, ServerProcess};
 use types::SplitMix64;
 
+mod secured;
+
 /// The settings of `bench wire`.
 #[derive(clap::Args)]
 pub struct WireBench {
@@ -30,7 +32,7 @@ pub struct WireBench {
     #[arg(long)]
     json: bool,
     /// Measure only these parts of the benchmark.
-    #[arg(long, value_delimiter = ',', value_parser = ["dense", "sparse", "large", "rtt", "memory", "shm"])]
+    #[arg(long, value_delimiter = ',', value_parser = ["dense", "sparse", "large", "rtt", "memory", "shm", "tls"])]
     only: Vec<String>,
 }
 
@@ -105,6 +107,9 @@ pub(crate) fn run(options: &WireBench) -> anyhow::Result<()> {
             let name = if kind == "blocking" { "shm_rtt_over_raw" } else { "shm_rtt_over_raw_spinning" };
             report.number(name, ours / theirs);
         }
+    }
+    if wanted("tls") {
+        on_own_core(|| secured::secured(options.rounds, &mut report, &progress))?;
     }
     if wanted("memory") {
         let (mean, worst) = memory()?;

@@ -11,6 +11,7 @@ use slackwater::{Connect, RunSize, Serve};
 use crate::checkpoints;
 use crate::leaving;
 use crate::process::{Limits, same_host_parser};
+use crate::security::SecurityOptions;
 
 /// The settings of `coordinator`.
 #[derive(clap::Args)]
@@ -43,6 +44,8 @@ pub(crate) struct CoordinatorOptions {
     #[arg(long, value_name = "WAY", default_value = "shared-memory", value_parser = same_host_parser())]
     same_host: SameHost,
     #[command(flatten)]
+    security: SecurityOptions,
+    #[command(flatten)]
     limits: Limits,
     #[command(flatten)]
     checkpoints: checkpoints::CheckpointOptions,
@@ -58,6 +61,7 @@ pub(crate) fn run(options: &CoordinatorOptions) -> anyhow::Result<()> {
         shards_per_server,
         registry,
         same_host,
+        security,
         limits,
         checkpoints,
     } = options;
@@ -65,6 +69,7 @@ pub(crate) fn run(options: &CoordinatorOptions) -> anyhow::Result<()> {
         join_limit: Duration::from_secs(limits.join_limit),
         failure_timeout: Duration::from_secs(limits.failure_timeout),
         same_host: *same_host,
+        access: security.access(),
         job: checkpoints.job().unwrap_or_default().to_owned(),
         leave: leaving::listen()?,
         ..Connect::to(listen)

@@ -5,16 +5,18 @@
 //! Ctrl-C reaches only this command, which signals the workers.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
 use clap::value_parser;
-use launch::{EndPolicy, Replacements, RunPlan, SameHost, Signal, SignalFlag, Supervisor};
+use launch::{EndPolicy, Replacements, RunPlan, RunToken, SameHost, Signal, SignalFlag, Supervisor};
+use slackwater::security::{TOKEN_FILE_VARIABLE, Token};
 
 use crate::checkpoints::CheckpointOptions;
 use crate::logs::Form;
 use crate::process::{Limits, Program, same_host_parser};
+use crate::security::SecurityOptions;
 use crate::{replay, train};
 
 /// After a process has died, the others have the failure timeout and this long to end. The
@@ -47,6 +49,8 @@ pub(crate) struct LaunchOptions {
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<String>,
     #[command(flatten)]
+    security: SecurityOptions,
+    #[command(flatten)]
     limits: Limits,
     #[command(flatten)]
     checkpoints: CheckpointOptions,
@@ -73,7 +77,9 @@ fn run_killing(options: &LaunchOptions, kills: &[(Duration, String)], log_form: 
     options.checkpoints.resumed()?;
     let signals = SignalFlag::listen(&[Signal::INT, Signal::TERM, Signal::USR1, Signal::HUP, Signal::QUIT])?;
     let coordinator_address = launch::free_address().context("cannot listen on the loopback address")?;
-    let plan = plan(options, &coordinator_address.to_string(), log_form);
+    // Removed when the run is over.
+    let (access, _run_token) = access(&options.security)?;
+    let plan = plan(options, &coordinator_address.to_string(), access, log_form);
     let replacements = options.replicas.map(|_| Replacements {
         server: plan.server(None),
         worker: program.takes_late_workers().then(|| plan.worker(None)),
@@ -110,6 +116,7 @@ pub(crate) fn demonstrate(
         same_host: SameHost::SharedMemory,
         record: None,
         metrics: None,
+        security: SecurityOptions::default(),
         limits: Limits { join_limit: 300, failure_timeout: 10 },
         checkpoints: CheckpointOptions::none(),
         program,
@@ -117,11 +124,41 @@ pub(crate) fn demonstrate(
     run_killing(&options, kills, log_form)
 }
 
+/// The options by which every process of the run proves who it is. Without a token of the user's,
+/// the run gets one of its own.
+fn access(security: &SecurityOptions) -> anyhow::Result<(Vec<OsString>, Option<RunToken>)> {
+    let of_file = |path: &Path| vec!["--token-file".into(), path.as_os_str().to_owned()];
+    let given = std::env::var_os(TOKEN_FILE_VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from);
+    match security.token_file.clone().or_else(|| given.filter(|_| !security.insecure)) {
+        Some(path) => {
+            // Refuses a file that is no token here, once, rather than in every process.
+            Token::read(&path)?;
+            Ok((of_file(&path), None))
+        }
+        None if security.insecure => Ok((vec!["--insecure".into()], None)),
+        None => {
+            let token = RunToken::create()?;
+            Ok((of_file(token.path()), Some(token)))
+        }
+    }
+}
+
 /// The processes of the run.
-fn plan(options: &LaunchOptions, coordinator_address: &str, log_form: Form) -> RunPlan {
-    let LaunchOptions { servers, workers, replicas, same_host, record, metrics, limits, checkpoints, program } =
-        options;
+fn plan(options: &LaunchOptions, coordinator_address: &str, access: Vec<OsString>, log_form: Form) -> RunPlan {
+    let LaunchOptions {
+        servers,
+        workers,
+        replicas,
+        same_host,
+        record,
+        metrics,
+        security: _,
+        limits,
+        checkpoints,
+        program,
+    } = options;
     let mut common: Vec<OsString> = (log_form == Form::Json).then(|| "--log-json".into()).into_iter().collect();
+    common.extend(access);
     // The folder is a word of its own: its name need not be UTF-8.
     common.extend(record.iter().flat_map(|folder| ["--record".into(), folder.clone().into_os_string()]));
     RunPlan {

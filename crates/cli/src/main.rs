@@ -12,6 +12,7 @@ mod logs;
 mod predict;
 mod process;
 mod replay;
+mod security;
 mod status;
 mod tail;
 mod totals;
@@ -103,6 +104,16 @@ Examples:
 Each line on standard error begins with the name of the process that wrote it. Without --replicas, a process that dies ends
 the run: the other processes name it and end, and `launch` fails with an error that names it.";
 
+const TOKEN_EXAMPLES: &str = "\
+Examples:
+  Make the token of a run, copy the file to every host, and start each process with it:
+    slackwater token create > job.token
+    slackwater server --token-file job.token --coordinator a:7000
+  A token for a colleague who may look, for eight hours:
+    slackwater token create --role reader --ttl 8h --token-file job.token > reader.token
+    slackwater status --token-file reader.token --coordinator a:7000
+Every process that has the job token is a full member of the job. `launch` makes a token for its run by itself.";
+
 const REPLAY_EXAMPLES: &str = "\
 Examples:
   Record a run, and check that every node sends the same bytes when it gets the same inputs again:
@@ -189,6 +200,9 @@ enum Command {
     /// time-outs.
     #[command(after_help = STATUS_EXAMPLES)]
     Status(status::StatusOptions),
+    /// Make tokens, by which the processes of a run prove who they are.
+    #[command(subcommand, after_help = TOKEN_EXAMPLES)]
+    Token(security::TokenCommand),
     /// Print the rows of a table as they change, while the run goes on.
     #[command(after_help = TAIL_EXAMPLES)]
     Tail(tail::TailOptions),
@@ -244,6 +258,7 @@ fn run(Arguments { log_json, command }: Arguments) -> anyhow::Result<()> {
         Command::Inspect(options) => inspect::run(&options),
         Command::Status(options) => status::run(&options),
         Command::Tail(options) => tail::run(&options),
+        Command::Token(command) => security::run(&command),
         Command::Demo(options) => demo::run(&options, log_form),
         Command::Server(options) => process::run_server(&options),
         Command::Coordinator(options) => coordinator::run(&options),

@@ -15,6 +15,7 @@ use slackwater::cluster::{LeaveSignal, Membership, NodeId, ReportCallback, SameH
 use slackwater::monitor::Meter;
 use slackwater::{Connect, RunSize, Serve, Session};
 
+use crate::security::SecurityOptions;
 use crate::{checkpoints, demo, leaving, train};
 
 /// The settings of how a process joins a run.
@@ -46,6 +47,8 @@ pub(crate) struct JoinOptions {
     /// Record all inputs and messages of this process into this folder, for `slackwater replay`.
     #[arg(long, value_name = "FOLDER")]
     record: Option<PathBuf>,
+    #[command(flatten)]
+    security: SecurityOptions,
     #[command(flatten)]
     limits: Limits,
 }
@@ -80,7 +83,7 @@ impl JoinOptions {
     }
 
     fn connect(&self, coordinates: bool, job: &str, leave: LeaveSignal) -> anyhow::Result<Connect> {
-        let Self { coordinator_address, place, listen, advertise, same_host, record, limits } = self;
+        let Self { coordinator_address, place, listen, advertise, same_host, record, security, limits } = self;
         let listen = listen.as_deref().filter(|_| !coordinates || coordinator_address.is_some());
         let parsed = listen.map(|listen| {
             listen.parse::<SocketAddr>().with_context(|| {
@@ -95,6 +98,7 @@ impl JoinOptions {
             join_limit: Duration::from_secs(limits.join_limit),
             failure_timeout: Duration::from_secs(limits.failure_timeout),
             same_host: *same_host,
+            access: security.access(),
             job: job.to_owned(),
             leave,
             ..Connect::to(self.coordinator_address(coordinates)?)

@@ -14,6 +14,8 @@ use slackwater::monitor::{Status, status};
 use json::as_json;
 use text::as_text;
 
+use crate::security::SecurityOptions;
+
 /// The settings of `status`.
 #[derive(clap::Args)]
 pub(crate) struct StatusOptions {
@@ -29,12 +31,17 @@ pub(crate) struct StatusOptions {
     /// Print JSON rather than text: everything, always.
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    security: SecurityOptions,
 }
 
 /// The command `status`.
 pub(crate) fn run(options: &StatusOptions) -> anyhow::Result<()> {
-    let connect =
-        Connect { join_limit: Duration::from_secs(options.limit), ..Connect::to(&options.coordinator_address) };
+    let connect = Connect {
+        join_limit: Duration::from_secs(options.limit),
+        access: options.security.access(),
+        ..Connect::to(&options.coordinator_address)
+    };
     let status =
         status(&connect).with_context(|| format!("the run of the coordinator at {}", options.coordinator_address))?;
     let text = if options.json { format!("{}\n", as_json(&status)) } else { as_text(&status, options.verbose) };

@@ -12,6 +12,8 @@ use slackwater::monitor::status;
 use slackwater::policy::NumberType;
 use slackwater::table::{Clock, TargetNumber};
 
+use crate::security::SecurityOptions;
+
 /// How long one call of the feed waits for changes.
 const TURN: Duration = Duration::from_secs(1);
 
@@ -39,12 +41,17 @@ pub(crate) struct TailOptions {
     /// Print a JSON object for each row, rather than text.
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    security: SecurityOptions,
 }
 
 /// The command `tail`.
 pub(crate) fn run(options: &TailOptions) -> anyhow::Result<()> {
-    let connect =
-        Connect { join_limit: Duration::from_secs(options.limit), ..Connect::to(&options.coordinator_address) };
+    let connect = Connect {
+        join_limit: Duration::from_secs(options.limit),
+        access: options.security.access(),
+        ..Connect::to(&options.coordinator_address)
+    };
     let about = || format!("the run of the coordinator at {}", options.coordinator_address);
     let status = status(&connect).with_context(about)?;
     let table = status.tables.iter().find(|table| table.spec.name == options.table);

@@ -2,10 +2,10 @@
 //! coordinator and the nodes listen at, and the address that each node advertises to the others.
 
 use crate::{Connect, Error};
-use net::{SameHost, SocketSettings, SocketTransport, SocketWaiter, listen};
+use net::{SocketSettings, SocketTransport, SocketWaiter, listen};
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
-use types::NodeId;
+use types::{NodeId, Role};
 use wire::Pool;
 
 /// The coordinator's address, or the addresses of several coordinators, looked up once.
@@ -126,13 +126,19 @@ impl CoordinatorAddress {
 
     /// Listens as the coordinator. With several coordinators, takes the first address that belongs
     /// to this host and is free. Returns the transport, its waiter and that address.
-    pub fn listen_as_coordinator(&self, same_host: SameHost) -> Result<(SocketTransport, SocketWaiter, String), Error> {
+    pub fn listen_as_coordinator(&self, connect: &Connect) -> Result<(SocketTransport, SocketWaiter, String), Error> {
+        let settings = SocketSettings {
+            pauses: true,
+            pool: Pool::new(),
+            same_host: connect.same_host,
+            security: connect.access.security(Role::Coordinator)?,
+        };
         if !self.is_of_several() {
-            return self.listen_here(same_host);
+            return self.listen_here(&settings);
         }
         let mut reasons = Vec::new();
         for one in &self.each {
-            match one.listen_here(same_host) {
+            match one.listen_here(&settings) {
                 Ok(listening) => return Ok(listening),
                 Err(error) => reasons.push(error.to_string()),
             }
@@ -140,9 +146,8 @@ impl CoordinatorAddress {
         Err(unusable(&self.text, format!("this host can listen at none of these addresses: {}", reasons.join("; "))))
     }
 
-    fn listen_here(&self, same_host: SameHost) -> Result<(SocketTransport, SocketWaiter, String), Error> {
-        let settings = SocketSettings { pauses: true, pool: Pool::new(), same_host };
-        let error = match listen_at_first(&self.coordinator_listens(), &settings) {
+    fn listen_here(&self, settings: &SocketSettings) -> Result<(SocketTransport, SocketWaiter, String), Error> {
+        let error = match listen_at_first(&self.coordinator_listens(), settings) {
             Ok((transport, waiter, address)) => {
                 tracing::info!(coordinator_address = self.text, %address, "the coordinator listens");
                 return Ok((transport, waiter, self.text.clone()));
@@ -197,7 +202,7 @@ impl CoordinatorAddress {
 
     /// Listens as the `index`-th node of a process, and tells its transport where the coordinator
     /// is.
-    pub fn listen_as_node(&self, connect: &Connect, index: u32, pauses: bool, pool: &Pool) -> Result<Endpoint, Error> {
+    pub fn listen_as_node(&self, connect: &Connect, index: u32, role: Role, pool: &Pool) -> Result<Endpoint, Error> {
         let ports = |mut at: SocketAddr| match (at.port(), u16::try_from(u32::from(at.port()) + index)) {
             (0, _) => Ok(at),
             (_, Ok(port)) => {
@@ -210,7 +215,12 @@ impl CoordinatorAddress {
             Some(at) => vec![ports(at)?],
             None => self.node_listens(),
         };
-        let settings = SocketSettings { pauses, pool: pool.clone(), same_host: connect.same_host };
+        let settings = SocketSettings {
+            pauses: role == Role::Server,
+            pool: pool.clone(),
+            same_host: connect.same_host,
+            security: connect.access.security(role)?,
+        };
         let (mut transport, waiter, bound) = listen_at_first(&listens, &settings)
             .map_err(|error| unusable(&listens[0].to_string(), error.to_string()))?;
         let address = self.advertised(connect.advertise.as_deref(), index, bound, own_ip)?;
@@ -293,6 +303,7 @@ fn own_ip(peer: SocketAddr) -> Option<IpAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use net::SameHost;
 
     const OWN: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 5);
     const OWN_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 5);
@@ -342,12 +353,12 @@ mod tests {
         let free = net::free_address().expect("a free port");
         let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
         let other = taken.local_addr().expect("bound");
-        let coordinators =
-            CoordinatorAddress::resolve(&Connect::to(&format!("{other}, {free}"))).expect("two addresses");
+        let over_tcp = Connect { same_host: SameHost::Tcp, ..Connect::to(&format!("{other}, {free}")) };
+        let coordinators = CoordinatorAddress::resolve(&over_tcp).expect("two addresses");
         assert_eq!((coordinators.is_of_several(), coordinators.callable()), (true, vec![other, free]));
-        let (_transport, _waiter, address) = coordinators.listen_as_coordinator(SameHost::Tcp).expect("one is free");
+        let (_transport, _waiter, address) = coordinators.listen_as_coordinator(&over_tcp).expect("one is free");
         assert_eq!(address, free.to_string());
-        let error = coordinators.listen_as_coordinator(SameHost::Tcp).err().expect("none is free").to_string();
+        let error = coordinators.listen_as_coordinator(&over_tcp).err().expect("none is free").to_string();
         assert!(error.contains("is another coordinator running there?"), "{error}");
     }
 

@@ -1,5 +1,6 @@
 //! Options of a node that joins a run of several processes: addresses, place, limits of time.
 
+use crate::access::Access;
 use net::SameHost;
 use node::{LeaveSignal, WaitPolicy};
 use std::net::SocketAddr;
@@ -50,6 +51,8 @@ pub struct Connect {
     pub wait: WaitPolicy,
     /// How this node talks to nodes of its own host.
     pub same_host: SameHost,
+    /// How this node proves who it is.
+    pub access: Access,
     /// The folder to record this node's inputs and frames in, in a file named after the node.
     /// `None` records nothing.
     pub record: Option<PathBuf>,
@@ -81,6 +84,7 @@ impl Connect {
             failure_timeout: Duration::from_secs(10),
             wait: WaitPolicy::BLOCKING,
             same_host: SameHost::SharedMemory,
+            access: Access::default(),
             record: None,
             leave: LeaveSignal::default(),
         }

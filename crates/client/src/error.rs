@@ -71,6 +71,12 @@ pub enum Error {
         /// reports the first and counts the others.
         others: usize,
     },
+    /// The token file cannot be used. Give every process of the run the same token file.
+    #[error("{problem}")]
+    Token {
+        /// What is wrong, and what to do.
+        problem: String,
+    },
     /// An address is malformed, or the node cannot listen at it.
     #[error("cannot use the address {address}: {reason}")]
     Address {

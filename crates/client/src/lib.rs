@@ -37,6 +37,7 @@
 //! - [`monitor`]: the status of a run, and the counters of its nodes.
 //! - [`recording`]: replay of the recordings that nodes make.
 
+mod access;
 mod active_rows;
 mod addresses;
 mod codecs;
@@ -113,6 +114,13 @@ pub mod cluster {
         describe_checkpoint,
     };
     pub use types::{Bandwidth, BandwidthError, NodeId, RunSize, WorkerId};
+}
+
+/// Tokens: how the processes of a run prove who they are.
+pub mod security {
+    pub use crate::access::{Access, TOKEN_FILE_VARIABLE};
+    pub use identity::{JobToken, Lifetime, RestrictedToken, Token, TokenError};
+    pub use types::Role;
 }
 
 /// The status of a run, as its coordinator reports it, and the counters of its nodes.

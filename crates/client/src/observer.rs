@@ -10,7 +10,7 @@ use net::{SocketTransport, SocketWaiter, Transport, TransportEvent, Waiter};
 use node::NodeError;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
-use types::{Clock, NodeId, Position, PositionRange, ShardId};
+use types::{Clock, NodeId, Position, PositionRange, Role, ShardId};
 use wire::{Control, FeedCursor, Frame, Head, KeyPart, Member, Message, Pool, Pull, Status, TableStatus, Wants};
 
 /// An unanswered question is sent again after this long.
@@ -36,7 +36,8 @@ impl Observer {
     /// Observes the run whose coordinator `connect` names.
     pub fn new(connect: &Connect) -> Result<Self, Error> {
         let coordinator = CoordinatorAddress::resolve(connect)?;
-        let Endpoint { mut transport, waiter, .. } = coordinator.listen_as_node(connect, 0, false, &Pool::new())?;
+        let Endpoint { mut transport, waiter, .. } =
+            coordinator.listen_as_node(connect, 0, Role::Reader, &Pool::new())?;
         // A node name outside the range that the coordinator assigns.
         let name = NodeId::Worker((token() as u32 & 0x0FFF_FFFF) | 0x1000_0000);
         transport.rename(name);
@@ -45,11 +46,15 @@ impl Observer {
 
     /// Asks the coordinator for the run's status.
     pub fn status(&mut self) -> Result<Status, Error> {
+        let refused = |transport: &SocketTransport| {
+            transport.incompatible().map(|reason| NodeError::JoinRefused { reason }.into())
+        };
         let status = self.ask(NodeId::Coordinator, self.limit, &Message::Control(Control::AskStatus), |_, message| {
             if let Message::Control(Control::Status { status }) = message { Some(*status) } else { None }
         });
         let reason = "no answer from the coordinator; is the address right and is it running?".to_owned();
-        status.ok_or_else(|| NodeError::NotBegun { seconds: self.limit.as_secs(), reason }.into())
+        let unanswered = || NodeError::NotBegun { seconds: self.limit.as_secs(), reason }.into();
+        status.ok_or_else(|| refused(&self.transport).unwrap_or_else(unanswered))
     }
 
     /// Asks a node until it answers, for at most `limit`.
@@ -62,7 +67,8 @@ impl Observer {
     ) -> Option<A> {
         let begin = Instant::now();
         let mut asked: Option<Instant> = None;
-        while begin.elapsed() < limit {
+        // A process that speaks another protocol, or belongs to another job, never answers.
+        while begin.elapsed() < limit && self.transport.incompatible().is_none() {
             if asked.is_none_or(|asked| asked.elapsed() >= ASK_AGAIN) {
                 asked = Some(Instant::now());
                 self.transport.send(Frame { head: Head::plain(self.name, node), message: question.clone() });
@@ -122,7 +128,11 @@ impl ObservedTable {
 
     /// Tells the transport where the run's nodes listen.
     fn know_members(&mut self) {
-        let address = |member: &wire::MemberStatus| Member { node: member.node, address: member.address.clone() };
+        let address = |member: &wire::MemberStatus| Member {
+            node: member.node,
+            address: member.address.clone(),
+            key: member.key,
+        };
         self.observer.transport.know(&self.status.members.iter().map(address).collect::<Vec<_>>());
     }
 

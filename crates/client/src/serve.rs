@@ -10,7 +10,7 @@ use node::{
     CheckpointSettings, CoordinatorSettings, Recorder, ReportCallback, ServerReport, ServerSettings, open_resume,
     run_candidate, run_coordinator, run_server,
 };
-use types::RunSize;
+use types::{Role, RunSize};
 use update::Updaters;
 use wire::Pool;
 
@@ -167,7 +167,7 @@ impl Serve {
         let servers: Vec<_> = (0..self.threads)
             .map(|index| {
                 let recorder = connect.record.as_ref().map(Recorder::in_folder).transpose()?;
-                let endpoint = address.listen_as_node(connect, index, true, &pool)?;
+                let endpoint = address.listen_as_node(connect, index, Role::Server, &pool)?;
                 let settings = ServerSettings {
                     address: endpoint.address,
                     token: token(),
@@ -240,13 +240,13 @@ impl Serve {
                 });
             }
             let recorder = self.connect.record.as_ref().map(Recorder::in_folder).transpose()?;
-            let (transport, waiter, _) = address.listen_as_coordinator(self.connect.same_host)?;
+            let (transport, waiter, _) = address.listen_as_coordinator(&self.connect)?;
             return Ok(std::thread::spawn(move || run_coordinator(transport, waiter, settings, recorder)));
         };
         let location: EtcdLocation = registry.parse().map_err(|error: node::registry::EtcdLocationError| {
             Error::Address { address: registry.clone(), reason: error.to_string() }
         })?;
-        let (transport, waiter, own) = address.listen_as_coordinator(self.connect.same_host)?;
+        let (transport, waiter, own) = address.listen_as_coordinator(&self.connect)?;
         // The leader lease is two failure timeouts: a new leader must also have time to be elected.
         let candidate =
             Candidate { leader_lease: self.connect.failure_timeout * 2, ..Candidate::new(job.clone(), own) };

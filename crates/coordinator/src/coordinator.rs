@@ -28,8 +28,8 @@ use crate::tables::Tables;
 use crate::timeouts::Timeouts;
 use lease::{OrderIndex, WorkReport};
 pub use memory::RecallError;
-use types::{NodeId, Plan, RunSize, Span, TableSpec, Time};
-use wire::{Control, Frame, Head, Message, Outbox, Status};
+use types::{KeyFingerprint, NodeId, Plan, RunSize, Span, TableSpec, Time};
+use wire::{Control, Frame, Head, Member, Message, Outbox, Status};
 
 /// A change of membership that the shell logs: a node joined, leaves, left or is lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -157,6 +157,18 @@ impl Coordinator {
         self.members.address(node)
     }
 
+    /// The addresses and keys of all nodes of the run.
+    #[must_use]
+    pub fn addresses(&self) -> Vec<Member> {
+        self.members.addresses()
+    }
+
+    /// The name, address and key of the process that joined with this token.
+    #[must_use]
+    pub fn by_token(&self, token: u64) -> Option<Member> {
+        self.members.by_token(token)
+    }
+
     /// Every node that takes part or is about to.
     #[must_use]
     pub fn everybody(&self) -> Vec<NodeId> {
@@ -214,6 +226,12 @@ impl Coordinator {
 impl Coordinator {
     /// Handles a frame that arrived.
     pub fn handle(&mut self, now: Time, frame: Frame, out: &mut Outbox) {
+        self.handle_from(now, frame, None, out);
+    }
+
+    /// Handles a frame from a connection whose peer has this key; `None` in an insecure run. The
+    /// name that a process is given is bound to its key.
+    pub fn handle_from(&mut self, now: Time, frame: Frame, key: Option<KeyFingerprint>, out: &mut Outbox) {
         let head = frame.head;
         let Message::Control(control) = frame.message else { return };
         self.now = now;
@@ -236,18 +254,18 @@ impl Coordinator {
         // Ignores all other messages before the run begins: until then another process may still
         // get the sender's place.
         if precedes_the_run || self.has_begun() {
-            self.dispatch(&head, control, out);
+            self.dispatch(&head, control, key, out);
         }
         self.replan(out);
         self.release(out);
     }
 
-    fn dispatch(&mut self, head: &Head, control: Control, out: &mut Outbox) {
+    fn dispatch(&mut self, head: &Head, control: Control, key: Option<KeyFingerprint>, out: &mut Outbox) {
         let from = head.from;
         match control {
             // Membership.
             Control::Join { role, address, token, place, job } => {
-                self.join(from, &job, JoinRequest { role, place, address, token }, out);
+                self.join(from, &job, JoinRequest { role, place, address, token, key }, out);
             }
             Control::Heartbeat => self.heartbeat(head, out),
             Control::Report { report } => self.report(from, *report),

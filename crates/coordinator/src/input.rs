@@ -3,14 +3,14 @@
 #![deny(clippy::wildcard_enum_match_arm)]
 
 use crate::{Coordinator, Resume};
-use types::{NodeId, Time};
+use types::{KeyFingerprint, NodeId, Time};
 use wire::{Frame, Outbox};
 
 /// One input of a coordinator.
 #[derive(Clone, Debug)]
 pub enum CoordinatorInput {
-    /// A frame arrived.
-    Frame(Time, Box<Frame>),
+    /// A frame arrived, from a peer with this key; `None` in an insecure run.
+    Frame(Time, Box<Frame>, Option<KeyFingerprint>),
     /// Time has passed.
     Tick(Time),
     /// A node's process has ended.
@@ -29,7 +29,7 @@ impl CoordinatorInput {
     /// Hands the input to the machine.
     pub fn apply(self, coordinator: &mut Coordinator, out: &mut Outbox) {
         match self {
-            Self::Frame(now, frame) => coordinator.handle(now, *frame, out),
+            Self::Frame(now, frame, key) => coordinator.handle_from(now, *frame, key, out),
             Self::Tick(now) => coordinator.tick(now, out),
             Self::Gone(node) => coordinator.gone(node, out),
             Self::Resume(resume) => coordinator.resume(*resume),
@@ -41,7 +41,7 @@ impl CoordinatorInput {
 }
 
 wire::tuple_variants!(CoordinatorInput {
-    0 => Frame(now, frame),
+    0 => Frame(now, frame, key),
     2 => Tick(now),
     3 => Gone(node),
     4 => Resume(resume),

@@ -12,12 +12,14 @@ pub(crate) mod tests;
 use crate::saved::{self, MOST_COUNT, MOST_NODES, get_map, put_map};
 use crate::settings::Settings;
 use std::collections::{BTreeMap, BTreeSet};
-use types::{Clock, NodeId, RunSize, Source, Span, Time, WorkerId};
+use types::{Clock, KeyFingerprint, NodeId, RunSize, Source, Span, Time, WorkerId};
 use wire::{Control, Field, Frame, Head, Member, Message, NodeReport, NodeRole, Reader, WireError};
 
 /// What the coordinator knows of one node.
 struct MemberRecord {
     address: String,
+    /// The key that its name is bound to; `None` in an insecure run.
+    key: Option<KeyFingerprint>,
     /// The incarnation that has this place.
     source: Source,
     /// Whether it has sent a heartbeat under the name that it was given.
@@ -42,9 +44,10 @@ struct MemberRecord {
 
 impl MemberRecord {
     /// The record of a node that has just joined.
-    fn new(address: String, source: Source, heard: Time) -> Self {
+    fn new(address: String, key: Option<KeyFingerprint>, source: Source, heard: Time) -> Self {
         Self {
             address,
+            key,
             source,
             ready: false,
             heard,
@@ -56,6 +59,10 @@ impl MemberRecord {
             gone: false,
             expelled: None,
         }
+    }
+
+    fn as_member(&self, node: NodeId) -> Member {
+        Member { node, address: self.address.clone(), key: self.key }
     }
 
     /// Whether the node is in the run and has been told to begin.
@@ -71,6 +78,8 @@ pub(crate) struct JoinRequest {
     pub place: Option<u32>,
     pub address: String,
     pub token: u64,
+    /// The key of its connection; `None` in an insecure run.
+    pub key: Option<KeyFingerprint>,
 }
 
 /// The place that a process was given.
@@ -126,6 +135,9 @@ impl Members {
         if let Some(node) = self.tokens.get(&request.token)
             && let Some(member) = self.records.get_mut(node)
         {
+            if member.key != request.key {
+                return Err(format!("{node} is bound to another key: start this process again, to join as a new node"));
+            }
             // The process missed the answer: its next heartbeat counts as its first.
             member.ready = false;
             return Ok(GivenPlace { node: *node, source: member.source, is_new: false });
@@ -134,7 +146,7 @@ impl Members {
         self.tokens.insert(request.token, node);
         self.given += 1;
         let source = Source(self.given);
-        self.records.insert(node, MemberRecord::new(request.address, source, now));
+        self.records.insert(node, MemberRecord::new(request.address, request.key, source, now));
         Ok(GivenPlace { node, source, is_new: true })
     }
 
@@ -356,7 +368,13 @@ impl Members {
 
     /// The addresses of all nodes of the run.
     pub fn addresses(&self) -> Vec<Member> {
-        self.there().map(|(node, member)| Member { node, address: member.address.clone() }).collect()
+        self.there().map(|(node, member)| member.as_member(node)).collect()
+    }
+
+    /// The address and key of the process with this token, if it has a place.
+    pub fn by_token(&self, token: u64) -> Option<Member> {
+        let node = self.tokens.get(&token)?;
+        self.records.get(node).map(|member| member.as_member(*node))
     }
 
     /// The first clock that a node takes part in. None before it takes part.
@@ -428,6 +446,7 @@ fn is_worker(node: &NodeId) -> bool {
 impl Field for MemberRecord {
     fn put(&self, out: &mut Vec<u8>) {
         self.address.put(out);
+        self.key.put(out);
         self.source.put(out);
         self.ready.put(out);
         self.since.put(out);
@@ -436,7 +455,7 @@ impl Field for MemberRecord {
     }
 
     fn get(input: &mut Reader<'_>) -> Result<Self, WireError> {
-        let mut member = Self::new(Field::get(input)?, Field::get(input)?, Time(0));
+        let mut member = Self::new(Field::get(input)?, Field::get(input)?, Field::get(input)?, Time(0));
         member.ready = Field::get(input)?;
         member.since = Field::get(input)?;
         member.gone = Field::get(input)?;

@@ -1,7 +1,7 @@
 //! The certificate authority of a job: an Ed25519 key that HKDF derives from the secret of the job
 //! token, so every process with the token has the same authority.
 
-use crate::{CertificateName, Role};
+use crate::CertificateName;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, PKCS_ED25519, SanType,
@@ -9,6 +9,7 @@ use rcgen::{
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, UnixTime};
 use std::time::Duration;
 use time::OffsetDateTime;
+use types::Role;
 use zeroize::Zeroizing;
 
 /// A certificate is valid from this long before it is made, because clocks of hosts differ.
@@ -31,6 +32,12 @@ impl Lifetime {
     #[must_use]
     pub fn of_process(now: UnixTime) -> Self {
         Self { now, length: Duration::from_secs(400 * 24 * 3600) }
+    }
+
+    /// A lifetime that begins now.
+    #[must_use]
+    pub fn from_now(length: Duration) -> Self {
+        Self { now: UnixTime::now(), length }
     }
 
     fn bounds(self) -> Option<(OffsetDateTime, OffsetDateTime)> {

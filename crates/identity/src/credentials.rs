@@ -1,15 +1,16 @@
 //! The TLS settings of a process, made from its token.
 
+use crate::PeerIdentity;
 use crate::authority::{Lifetime, SignedKey};
 use crate::token::{HttpBearer, JobToken, RestrictedToken, Token, TokenError};
 use crate::verify::JobVerifier;
-use crate::{PeerIdentity, Role};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::version::TLS13;
 use rustls::{ClientConfig, ServerConfig};
 use std::fmt;
 use std::sync::Arc;
+use types::Role;
 
 /// How a process proves who it is and checks its peers, in one role.
 #[derive(Clone)]

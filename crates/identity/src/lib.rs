@@ -2,7 +2,7 @@
 //! follow from them.
 //!
 //! A job has one certificate authority. Every process has a certificate of that authority, which
-//! names the job and a [`Role`]. A connection is mutual TLS 1.3, so each end knows the
+//! names the job and a [`Role`](types::Role). A connection is mutual TLS 1.3, so each end knows the
 //! [`PeerIdentity`] of the other before it reads a frame.
 //!
 //! Invariants:
@@ -15,13 +15,11 @@ mod authority;
 mod credentials;
 mod name;
 mod peer;
-mod role;
 mod token;
 mod verify;
 
 pub use authority::Lifetime;
 pub use credentials::Credentials;
 pub use name::{CertificateName, CertificateNameError};
-pub use peer::{KeyFingerprint, PeerIdentity};
-pub use role::Role;
+pub use peer::PeerIdentity;
 pub use token::{HttpBearer, JobToken, RestrictedToken, Token, TokenError};

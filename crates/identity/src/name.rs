@@ -1,8 +1,8 @@
 //! The name in a certificate: `slackwater://job/role/name`, a URI in the subject alternative name
 //! (SAN).
 
-use crate::Role;
 use std::fmt;
+use types::Role;
 
 const SCHEME: &str = "slackwater://";
 /// Most characters of a job or of a name.
@@ -11,7 +11,8 @@ const MOST_CHARS: usize = 64;
 /// The job, role and name that a certificate is for.
 ///
 /// ```
-/// use identity::{CertificateName, Role};
+/// use identity::CertificateName;
+/// use types::Role;
 ///
 /// let name: CertificateName = "slackwater://clicks/worker/host-7".parse().expect("well formed");
 /// assert_eq!((name.job(), name.role(), name.name()), ("clicks", Role::Worker, "host-7"));

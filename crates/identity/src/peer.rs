@@ -1,27 +1,10 @@
 //! What a verified certificate says of a peer.
 
-use crate::{CertificateName, Role};
+use crate::CertificateName;
 use ring::digest::{SHA256, digest};
 use rustls::pki_types::CertificateDer;
-use std::fmt;
+use types::{KeyFingerprint, Role};
 use webpki::EndEntityCert;
-
-/// The SHA-256 of a public key (of its SubjectPublicKeyInfo).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct KeyFingerprint(pub [u8; 32]);
-
-impl fmt::Display for KeyFingerprint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Eight bytes tell the keys of a run apart.
-        self.0[..8].iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
-}
-
-impl fmt::Debug for KeyFingerprint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "KeyFingerprint({self})")
-    }
-}
 
 /// Who is at the other end of a connection, by its certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,8 +7,8 @@
 //! A *restricted token* is a certificate of one role with its key and the authority's certificate.
 //! It holds nothing from which another certificate could be made.
 
+use crate::PeerIdentity;
 use crate::authority::{Authority, Lifetime};
-use crate::{PeerIdentity, Role};
 use ring::hkdf::{HKDF_SHA256, KeyType, Prk, Salt};
 use ring::rand::{SecureRandom, SystemRandom};
 use rustls::pki_types::pem::PemObject;
@@ -17,6 +17,7 @@ use std::fmt;
 use std::fmt::Write;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use types::Role;
 use zeroize::Zeroizing;
 
 /// What the line of a job token begins with. The number is the version of the format.

@@ -1,7 +1,7 @@
 //! Verification of a peer's certificate, the same for both ends of a connection: signed by the
 //! job's authority, valid now, for this job.
 
-use crate::{PeerIdentity, Role};
+use crate::PeerIdentity;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, TrustAnchor, UnixTime};
@@ -9,6 +9,7 @@ use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, OtherError, SignatureScheme};
 use std::fmt;
 use std::sync::Arc;
+use types::Role;
 use webpki::{EndEntityCert, KeyUsage};
 
 /// Why a certificate that the authority signed is refused.

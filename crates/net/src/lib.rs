@@ -22,10 +22,10 @@ pub use shared::{SharedStream, call as call_shared, open as open_shared};
 pub use free::free_address;
 pub use local::{Exchange, LocalTransport, LocalWaiter};
 pub use lock::lock;
-pub use socket::{SameHost, SocketSettings, SocketTransport, SocketWaiter, listen};
+pub use socket::{SameHost, Security, SocketSettings, SocketTransport, SocketWaiter, listen};
 
 use std::time::Duration;
-use types::NodeId;
+use types::{KeyFingerprint, NodeId};
 use wire::{Frame, Member};
 
 /// An event that a transport reports.
@@ -63,6 +63,11 @@ pub trait Transport: Send {
     /// Why this node can never talk to the coordinator, in words: the process at its address speaks
     /// another protocol, or another version of this one.
     fn incompatible(&self) -> Option<String> {
+        None
+    }
+    /// The key of the connection that this node's frames last came on; `None` in an insecure run.
+    fn key_of(&self, node: NodeId) -> Option<KeyFingerprint> {
+        let _ = node;
         None
     }
     /// Changes this node's own name.
@@ -112,6 +117,6 @@ pub struct Traffic {
     pub frames_out: u64,
     /// Frames received.
     pub frames_in: u64,
-    /// Connections closed because the peer broke the protocol.
+    /// Connections closed because the peer broke the protocol or was a stranger.
     pub refused: u64,
 }

@@ -9,9 +9,11 @@
 //! - It copies and checks the peer's ring positions before it uses them.
 //! - It copies bytes out of the rings before it parses them.
 //! - The memory is sealed, so the peer can neither shrink nor grow it.
+//! - Unless the run is insecure, a TLS handshake over the Unix socket comes first.
 
 mod caches;
 mod copy;
+mod handshake;
 mod page;
 mod place;
 mod ring;

@@ -8,15 +8,19 @@ mod addresses;
 #[cfg(any(test, fuzzing))]
 mod chunked;
 mod connection;
+mod guard;
 mod inbox;
+mod refusals;
 mod send_queue;
 mod stream;
+mod tls;
 mod transport;
 mod waiter;
 
 use crate::shared::{WatchList, WatchedRings, open};
 #[cfg(fuzzing)]
 pub use chunked::ChunkedSocket;
+pub use guard::Security;
 #[cfg(fuzzing)]
 pub use inbox::{CloseReason, Inbox};
 use mio::net::TcpListener;
@@ -25,6 +29,7 @@ use socket2::{Domain, Socket, Type};
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
+pub use tls::refused;
 pub use transport::SocketTransport;
 pub use waiter::SocketWaiter;
 use wire::Pool;
@@ -63,6 +68,15 @@ pub struct SocketSettings {
     pub pool: Pool,
     /// How the node talks to nodes of its own host.
     pub same_host: SameHost,
+    /// How connections are secured.
+    pub security: Security,
+}
+
+impl SocketSettings {
+    /// Whether the node takes part in connections through shared memory.
+    fn shares_memory(&self) -> bool {
+        self.same_host == SameHost::SharedMemory
+    }
 }
 
 /// Listens at `address` (port 0 takes any free one). Returns the transport, its waiter, and the
@@ -79,7 +93,7 @@ pub fn listen(
     let address = socket.local_addr()?.as_socket().ok_or(ErrorKind::AddrNotAvailable)?;
     // The Unix socket listens before the TCP socket does, so that nodes of this host always find
     // it.
-    let mut door = (settings.same_host == SameHost::SharedMemory).then(|| open(address)).and_then(|door| {
+    let mut door = settings.shares_memory().then(|| open(address)).and_then(|door| {
         let no_door = "cannot listen for shared-memory connections; nodes of this host call over TCP, which is slower";
         door.inspect_err(|error| tracing::warn!(%address, %error, "{no_door}")).ok()
     });

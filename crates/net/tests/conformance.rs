@@ -1,11 +1,16 @@
 //! The conformance suite of transports: each rule is a function over a [`Fixture`], and each
 //! transport runs them all.
 
-use net::{Exchange, SameHost, SocketSettings, Transport, TransportEvent, Waiter, listen};
+use identity::{Credentials, JobToken, Token};
+use net::{Exchange, SameHost, Security, SocketSettings, Traffic, Transport, TransportEvent, Waiter, listen};
+use rustls::pki_types::UnixTime;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
-use types::{Clock, NodeId, NumberType, PART_BYTES, Placement, ShardId, TableId};
-use wire::{Control, Frame, Head, Keys, Member, Message, Payload, Pool, Push, Writes, encode};
+use types::{Clock, NodeId, NumberType, PART_BYTES, Placement, Role, ShardId, TableId};
+use wire::{
+    ChangeChunk, ChunkContents, Control, Frame, Head, Keys, Member, Message, Payload, Pool, Pulled, Push, ReplicaChunk,
+    Writes, encode,
+};
 
 /// A test that takes longer hangs. Every rule takes less than a tenth of it.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -21,6 +26,8 @@ struct Node {
 trait Fixture {
     /// Disconnects that a node sees when a peer ends: 0 for a transport without connections.
     const DISCONNECTS: usize;
+    /// Whether workers may push to workers: nothing checks who may say what.
+    const WORKERS_PUSH: bool = true;
     /// Nodes of these names, each of which knows the addresses of the others.
     fn nodes(names: &[NodeId]) -> Vec<Node>;
 }
@@ -41,18 +48,49 @@ impl Fixture for Local {
 }
 
 /// Nodes of this host that use the socket transport.
-fn socket_nodes(names: &[NodeId], same_host: SameHost) -> Vec<Node> {
+fn socket_nodes(names: &[NodeId], same_host: SameHost, token: Option<&Token>) -> Vec<Node> {
     let mut members = Vec::new();
     let mut nodes = Vec::new();
     for name in names {
         let pauses = !matches!(name, NodeId::Worker(_));
         let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
-        let settings = SocketSettings { pauses, pool: Pool::new(), same_host };
+        let role = match name {
+            NodeId::Coordinator => Role::Coordinator,
+            NodeId::Server(_) => Role::Server,
+            NodeId::Worker(_) => Role::Worker,
+        };
+        let credentials =
+            token.map(|token| Credentials::of_token(token, role, "test", UnixTime::now()).expect("signed"));
+        let key = credentials.as_ref().map(|credentials| credentials.own().key);
+        let security = credentials.map_or(Security::Insecure, Security::Tls);
+        let settings = SocketSettings { pauses, pool: Pool::new(), same_host, security };
         let (transport, waiter, address) = listen(any_port, settings).expect("a free port");
-        members.push(Member { node: *name, address: address.to_string() });
+        members.push(Member { node: *name, address: address.to_string(), key });
         nodes.push(Node { name: *name, transport: Box::new(transport), waiter: Box::new(waiter) });
     }
     nodes.iter_mut().for_each(|node| node.transport.know(&members));
+    nodes
+}
+
+/// Has all nodes do the handshakes of all their connections. A handshake needs both ends, and most
+/// rules drive one at a time.
+fn shaken(mut nodes: Vec<Node>) -> Vec<Node> {
+    let names: Vec<NodeId> = nodes.iter().map(|node| node.name).collect();
+    for (index, node) in nodes.iter_mut().enumerate() {
+        names[index + 1..].iter().for_each(|to| node.transport.send(heartbeat(node.name, *to, 0)));
+    }
+    let begin = Instant::now();
+    let mut missing = names.len() * (names.len() - 1) / 2;
+    while missing > 0 {
+        assert!(begin.elapsed() < LIMIT, "{missing} handshakes hang");
+        for node in &mut nodes {
+            node.transport.flush();
+            node.waiter.wait(Some(Duration::ZERO));
+            while node.transport.next().is_some() {
+                missing -= 1;
+            }
+        }
+    }
     nodes
 }
 
@@ -62,7 +100,31 @@ struct Tcp;
 impl Fixture for Tcp {
     const DISCONNECTS: usize = 1;
     fn nodes(names: &[NodeId]) -> Vec<Node> {
-        socket_nodes(names, SameHost::Tcp)
+        socket_nodes(names, SameHost::Tcp, None)
+    }
+}
+
+/// TLS over TCP.
+struct Tls;
+
+impl Fixture for Tls {
+    const DISCONNECTS: usize = 1;
+    const WORKERS_PUSH: bool = false;
+    fn nodes(names: &[NodeId]) -> Vec<Node> {
+        let token = Token::Job(JobToken::create().expect("random bytes"));
+        shaken(socket_nodes(names, SameHost::Tcp, Some(&token)))
+    }
+}
+
+/// Shared memory, after a TLS handshake.
+struct TlsShared;
+
+impl Fixture for TlsShared {
+    const DISCONNECTS: usize = 1;
+    const WORKERS_PUSH: bool = false;
+    fn nodes(names: &[NodeId]) -> Vec<Node> {
+        let token = Token::Job(JobToken::create().expect("random bytes"));
+        shaken(socket_nodes(names, SameHost::SharedMemory, Some(&token)))
     }
 }
 
@@ -72,7 +134,7 @@ struct Shared;
 impl Fixture for Shared {
     const DISCONNECTS: usize = 1;
     fn nodes(names: &[NodeId]) -> Vec<Node> {
-        socket_nodes(names, SameHost::SharedMemory)
+        socket_nodes(names, SameHost::SharedMemory, None)
     }
 }
 
@@ -117,7 +179,8 @@ fn heartbeat(from: NodeId, to: NodeId, number: u64) -> Frame {
     Frame { head, message: Message::Control(Control::Heartbeat) }
 }
 
-/// A push of `rows` keys and `bytes` bytes of values, which differ for each `number`.
+/// A push of `rows` keys and `bytes` bytes of values, which differ for each `number`. From a
+/// server, the answer to a read, or a chunk of a replication batch.
 fn push(from: NodeId, to: NodeId, number: u64, rows: u64, bytes: usize) -> Frame {
     let ids: Vec<u64> = (0..rows).map(|id| id ^ number << 32).collect();
     let keys = Keys::distinct(Placement::Spread, &ids);
@@ -125,6 +188,33 @@ fn push(from: NodeId, to: NodeId, number: u64, rows: u64, bytes: usize) -> Frame
     let mut head = Head::plain(from, to);
     head.number = number;
     head.clock = Clock(number);
+    if let (NodeId::Server(_), NodeId::Server(_)) = (from, to) {
+        let chunk = ReplicaChunk {
+            table: TableId(0),
+            shard: ShardId(0),
+            changes: ChangeChunk::default(),
+            backfill: None,
+            contents: ChunkContents::Rows,
+            positions: Payload::EMPTY,
+            values: Payload::new(values),
+        };
+        return Frame { head, message: Message::ReplicaChunk(chunk) };
+    }
+    if matches!(from, NodeId::Server(_)) {
+        let pulled = Pulled {
+            table: TableId(0),
+            shard: ShardId(0),
+            request: number,
+            contains: 0,
+            sequence: None,
+            released_by: None,
+            failed: Vec::new(),
+            more: None,
+            positions: Payload::EMPTY,
+            values: Payload::new(values),
+        };
+        return Frame { head, message: Message::Pulled(pulled) };
+    }
     let push = Push {
         table: TableId(0),
         shard: ShardId(0),
@@ -198,7 +288,7 @@ fn both_directions_at_once_do_not_block_each_other<F: Fixture>() {
         let received = node.frames(COUNT as usize);
         for (number, frame) in (0..COUNT).zip(&received) {
             assert_eq!(frame.head.number, number);
-            assert_eq!(frame.message.payloads(), sent[number as usize].message.payloads());
+            assert_eq!(frame.message.payloads()[1].bytes(), sent[number as usize].message.payloads()[1].bytes());
         }
         // Drive the transport until all frames of this node are written.
         node.events_until(|_| true);
@@ -212,7 +302,8 @@ fn both_directions_at_once_do_not_block_each_other<F: Fixture>() {
     };
     // A server pauses workers that do not read. Two workers do not pause each other, nor do two
     // servers, which may backfill each other's replicas.
-    for (one, two) in [(SERVER, ONE), (ONE, TWO), (SERVER, NodeId::Server(1))] {
+    let pairs = [(SERVER, ONE), (ONE, TWO), (SERVER, NodeId::Server(1))];
+    for (one, two) in pairs.into_iter().filter(|(one, _)| F::WORKERS_PUSH || *one != ONE) {
         let mut nodes = F::nodes(&[one, two]).into_iter();
         let (mut first, mut second) = (nodes.next().expect("one"), nodes.next().expect("two"));
         // Make sure that they share one connection.
@@ -255,13 +346,14 @@ fn every_node_can_send_to_every_other_node<F: Fixture>() {
 
 fn frames_to_an_unknown_node_are_dropped<F: Fixture>() {
     let (mut server, mut worker) = pair::<F>();
+    let before = worker.transport.traffic().frames_out;
     worker.send(heartbeat(ONE, NodeId::Server(77), 1));
     worker.send(heartbeat(ONE, SERVER, 2));
     worker.transport.flush();
     assert_eq!(server.frames(1)[0].head.number, 2);
     assert!(worker.transport.next().is_none());
     assert_eq!(worker.transport.backlog(), 0);
-    assert_eq!(worker.transport.traffic().frames_out, 1, "a dropped frame does not count as sent");
+    assert_eq!(worker.transport.traffic().frames_out - before, 1, "a dropped frame does not count as sent");
 }
 
 fn wait_returns_on_a_wake_an_arrival_or_its_timeout<F: Fixture>() {
@@ -316,6 +408,7 @@ fn an_ended_node_is_reported_once<F: Fixture>() {
 
 fn traffic_counts_agree_at_both_ends<F: Fixture>() {
     let (mut server, mut worker) = pair::<F>();
+    let [before, theirs_before] = [&worker, &server].map(|node| node.transport.traffic());
     let to_server: Vec<Frame> = (0..20).map(|n| push(ONE, SERVER, n, n, 4 * n as usize)).collect();
     let to_worker: Vec<Frame> = (0..7).map(|n| heartbeat(SERVER, ONE, n)).collect();
     to_server.iter().cloned().for_each(|frame| worker.send(frame));
@@ -326,8 +419,11 @@ fn traffic_counts_agree_at_both_ends<F: Fixture>() {
     worker.frames(to_worker.len());
     let ours = worker.transport.traffic();
     let theirs = server.transport.traffic();
-    assert_eq!((ours.frames_out, ours.frames_in, ours.refused), (20, 7, 0));
-    assert_eq!((theirs.frames_out, theirs.frames_in, theirs.refused), (7, 20, 0));
+    let frames = |after: Traffic, before: Traffic| {
+        (after.frames_out - before.frames_out, after.frames_in - before.frames_in, after.refused)
+    };
+    assert_eq!(frames(ours, before), (20, 7, 0));
+    assert_eq!(frames(theirs, theirs_before), (7, 20, 0));
     assert_eq!((ours.bytes_out, ours.bytes_in), (theirs.bytes_in, theirs.bytes_out));
     let payload_bytes: usize = to_server.iter().flat_map(|frame| frame.message.payloads()).map(Payload::len).sum();
     assert!(ours.bytes_out > payload_bytes as u64, "headers count too");
@@ -338,12 +434,15 @@ fn traffic_counts_agree_at_both_ends<F: Fixture>() {
 fn socket_traffic_counts_the_encoded_bytes() {
     assert_eq!(bytes_counted::<Tcp>(), 0, "all bytes go over TCP if the settings say so");
     assert!(bytes_counted::<Shared>() > 0, "bytes go through shared memory by default");
+    assert_eq!(bytes_counted::<Tls>(), 0);
+    assert!(bytes_counted::<TlsShared>() > 0, "bytes go through shared memory in a secured run, too");
 }
 
 /// Sends a few frames to a server and checks the counts. Returns the bytes that went through shared
 /// memory: all or none.
 fn bytes_counted<F: Fixture>() -> u64 {
     let (mut server, mut worker) = pair::<F>();
+    let [out_before, into_before] = [&worker, &server].map(|node| node.transport.traffic());
     let frames: Vec<Frame> = (0..20).map(|n| push(ONE, SERVER, n, n, 4 * n as usize)).collect();
     let bytes = |frame: &Frame| {
         let mut small = Vec::new();
@@ -356,10 +455,11 @@ fn bytes_counted<F: Fixture>() -> u64 {
     let all = frames.iter().map(bytes).sum::<usize>() as u64;
     let out = worker.transport.traffic();
     let into = server.transport.traffic();
-    assert_eq!((out.bytes_out, into.bytes_in), (all, all));
+    assert_eq!((out.bytes_out - out_before.bytes_out, into.bytes_in - into_before.bytes_in), (all, all));
     assert_eq!(out.bytes_shared, into.bytes_shared);
-    assert!([0, all].contains(&out.bytes_shared), "{} of {all}", out.bytes_shared);
-    out.bytes_shared
+    let shared = out.bytes_shared - out_before.bytes_shared;
+    assert!([0, all].contains(&shared), "{shared} of {all}");
+    shared
 }
 
 /// Both ends may call each other at once. Frames on the connection that breaks may be lost even if
@@ -413,7 +513,8 @@ fn is_over(stream: &mut std::net::TcpStream) -> bool {
 /// A TCP node whose peers are plain sockets, and the address at which it listens.
 fn lone(name: NodeId) -> (Node, SocketAddr) {
     let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
-    let settings = SocketSettings { pauses: false, pool: Pool::new(), same_host: SameHost::Tcp };
+    let settings =
+        SocketSettings { pauses: false, pool: Pool::new(), same_host: SameHost::Tcp, security: Security::Insecure };
     let (transport, waiter, address) = listen(any_port, settings).expect("a free port");
     (Node { name, transport: Box::new(transport), waiter: Box::new(waiter) }, address)
 }
@@ -423,7 +524,7 @@ fn one_that_called() -> (Node, SocketAddr, std::net::TcpStream) {
     let server = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
     let (mut worker, address) = lone(ONE);
     let at = server.local_addr().expect("an address").to_string();
-    worker.transport.know(&[Member { node: SERVER, address: at }]);
+    worker.transport.know(&[Member { node: SERVER, address: at, key: None }]);
     worker.send(heartbeat(ONE, SERVER, 1));
     worker.transport.flush();
     let (called, _) = server.accept().expect("called");
@@ -490,4 +591,4 @@ macro_rules! conform {
         );
     )*};
 }
-conform!(local: Local, tcp: Tcp, shared: Shared);
+conform!(local: Local, tcp: Tcp, tls: Tls, shared: Shared, tls_shared: TlsShared);

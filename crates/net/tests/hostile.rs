@@ -6,7 +6,7 @@ mod logged;
 mod peer;
 
 use logged::Log;
-use net::{SameHost, SocketSettings, Traffic, Transport, TransportEvent, Waiter, listen};
+use net::{SameHost, Security, SocketSettings, Traffic, Transport, TransportEvent, Waiter, listen};
 use peer::{DOWN, HEAD, MEMORY, RING, SEALS, SharedPeer, TAIL, UP};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -22,7 +22,7 @@ const LIMIT: Duration = Duration::from_secs(30);
 const SERVER: NodeId = NodeId::Server(0);
 
 fn settings() -> SocketSettings {
-    SocketSettings { pauses: true, pool: Pool::new(), same_host: SameHost::default() }
+    SocketSettings { pauses: true, pool: Pool::new(), same_host: SameHost::default(), security: Security::Insecure }
 }
 
 fn any_port() -> SocketAddr {
@@ -522,7 +522,7 @@ fn a_process_killed_within_a_frame_loses_its_connection() {
 #[test]
 fn a_refused_peer_is_reported_as_disconnected_and_can_call_again() {
     let (mut transport, mut waiter, address) = listen(any_port(), settings()).expect("a free port");
-    transport.know(&[Member { node: NodeId::Worker(3), address: address.to_string() }]);
+    transport.know(&[Member { node: NodeId::Worker(3), address: address.to_string(), key: None }]);
     for _ in 0..3 {
         let mut stream = TcpStream::connect(address).expect("a listener");
         stream.write_all(&[bytes_of(&push(3, 1, 4)), vec![0; 100]].concat()).expect("written");

@@ -200,10 +200,20 @@ impl LeadingCoordinator {
             TransportEvent::Frame(frame) => {
                 self.disconnected.remove(&frame.head.from);
                 if self.admits(&frame) {
-                    self.tell(CoordinatorInput::Frame(now, Box::new(frame)), transport);
+                    self.take_frame(now, frame, transport);
                 }
             }
         }
+    }
+
+    fn take_frame(&mut self, now: Time, frame: Frame, transport: &mut impl Transport) {
+        let key = transport.key_of(frame.head.from);
+        let joins =
+            if let Message::Control(Control::Join { token, .. }) = &frame.message { Some(*token) } else { None };
+        self.tell(CoordinatorInput::Frame(now, Box::new(frame), key), transport);
+        // From now on the process speaks under the name that it was given.
+        let joined = joins.and_then(|token| self.machine.by_token(token));
+        joined.into_iter().for_each(|member| transport.know(&[member]));
     }
 
     /// The periodic duties: takes in ended processes, ticks the machine, drives the checkpoints and

@@ -3,7 +3,7 @@
 
 mod nodes;
 
-use net::{Exchange, LocalTransport, LocalWaiter, SameHost, SocketSettings, Transport, Waiter, listen};
+use net::{Exchange, LocalTransport, LocalWaiter, SameHost, Security, SocketSettings, Transport, Waiter, listen};
 use node::{
     Driver, NodeError, RECORDING_BYTES, Recorder, Recording, RecordingError, Replayed, ServerSettings, replay,
     replay_file,
@@ -145,7 +145,7 @@ fn run<T, W>(
     let coordinator = start_coordinator((transport, waiter), WORKERS, Some(recorder(NodeId::Coordinator)));
     let mut place_at_coordinator = |node: NodeId| {
         let (mut transport, waiter, address) = place(node);
-        transport.know(&[Member { node: NodeId::Coordinator, address: coordinator_address.clone() }]);
+        transport.know(&[Member { node: NodeId::Coordinator, address: coordinator_address.clone(), key: None }]);
         (transport, waiter, address)
     };
     let (transport, waiter, address) = place_at_coordinator(NodeId::Server(99));
@@ -230,9 +230,11 @@ fn replay_of_a_run_over_sockets_sends_the_same_bytes() {
     are_whole(&records_and_replays(shard::LIST_BYTES, RECORDING_BYTES, |node| {
         let pauses = !matches!(node, NodeId::Worker(_));
         let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
-        let (transport, waiter, address) =
-            listen(any_port, SocketSettings { pauses, pool: Pool::new(), same_host: SameHost::default() })
-                .expect("a free port");
+        let (transport, waiter, address) = listen(
+            any_port,
+            SocketSettings { pauses, pool: Pool::new(), same_host: SameHost::default(), security: Security::Insecure },
+        )
+        .expect("a free port");
         (transport, waiter, address.to_string())
     }));
 }

@@ -5,9 +5,9 @@
 
 use crate::frame::WireError;
 use types::{
-    CacheSpec, Chain, Clock, Codecs, Combine, Consistency, Initial, Measured, NodeId, NumberType, Placement, Plan,
-    PlanNumber, Position, Reduce, Setting, ShardId, Source, Span, TableId, TableShape, TableSpec, Time, UpdaterSpec,
-    WorkerId,
+    CacheSpec, Chain, Clock, Codecs, Combine, Consistency, Initial, KeyFingerprint, Measured, NodeId, NumberType,
+    Placement, Plan, PlanNumber, Position, Reduce, Setting, ShardId, Source, Span, TableId, TableShape, TableSpec,
+    Time, UpdaterSpec, WorkerId,
 };
 
 /// A type that can be part of a message's body, or of a recording.
@@ -162,6 +162,17 @@ impl Field for bool {
             1 => Ok(true),
             _ => Err(WireError::Malformed("a flag that is neither 0 nor 1")),
         }
+    }
+}
+
+impl Field for KeyFingerprint {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.0);
+    }
+    fn get(input: &mut Reader<'_>) -> Result<Self, WireError> {
+        let mut bytes = [0; 32];
+        bytes.copy_from_slice(input.take(32)?);
+        Ok(Self(bytes))
     }
 }
 

@@ -27,7 +27,7 @@ use types::{Clock, NodeId, PART_BYTES, PlanNumber, Source};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// The version of this format. A node refuses peers of another version.
-pub const VERSION: u16 = 5;
+pub const VERSION: u16 = 6;
 /// The size of the fixed header in bytes.
 pub const HEADER_BYTES: usize = 88;
 /// The largest accepted body in bytes: a plan with 100,000 members fits.
@@ -100,6 +100,8 @@ pub struct Frame {
 pub enum WireError {
     /// The bytes do not start with the magic: another program uses this port.
     NotSlackwater,
+    /// The bytes are a TLS record: the peer is secured and this process is not.
+    Tls,
     /// The peer has another version of the protocol.
     Version {
         /// The peer's version.
@@ -126,6 +128,10 @@ impl fmt::Display for WireError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotSlackwater => write!(f, "the peer does not speak Slackwater; is this the right port?"),
+            Self::Tls => write!(
+                f,
+                "the peer speaks TLS, and this process is insecure: give it the token file of the run (--token-file)"
+            ),
             Self::Version { theirs } => write!(
                 f,
                 "the peer speaks version {theirs} of the protocol and this is version {VERSION}; run the same release everywhere"
@@ -141,6 +147,15 @@ impl fmt::Display for WireError {
 }
 
 impl std::error::Error for WireError {}
+
+impl WireError {
+    /// What bytes without the magic at their start are.
+    #[must_use]
+    pub fn of_foreign(bytes: &[u8]) -> Self {
+        // A TLS record begins with its type, an alert or a part of a handshake, and version 3.x.
+        if matches!(bytes, [0x15 | 0x16, 3, ..]) { Self::Tls } else { Self::NotSlackwater }
+    }
+}
 
 /// Appends the header and body of `frame` to `out`. The transport sends the payloads after them.
 pub fn encode(frame: &Frame, out: &mut Vec<u8>) {
@@ -200,7 +215,7 @@ impl Header {
     /// memory.
     pub fn parse(bytes: &[u8; HEADER_BYTES]) -> Result<Self, WireError> {
         if bytes[..4] != MAGIC {
-            return Err(WireError::NotSlackwater);
+            return Err(WireError::of_foreign(bytes));
         }
         let theirs = u16::from_le_bytes([bytes[4], bytes[5]]);
         if theirs != VERSION {

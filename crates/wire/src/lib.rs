@@ -10,6 +10,7 @@
 //! followers ([`FollowerCursor`], [`FeedReader`]) and the check for the newest coordinator
 //! ([`Leader`]).
 
+mod authority;
 mod bits;
 mod buffer;
 mod changes;
@@ -24,6 +25,7 @@ mod order;
 mod outbox;
 mod whole;
 
+pub use authority::may_send;
 pub use bits::Bits;
 pub use buffer::{Backing, Fresh, MemoryKind, Payload, Pool};
 pub use changes::{ChangeChunk, ChangeStep, FollowerCursor};

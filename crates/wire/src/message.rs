@@ -23,6 +23,7 @@ pub use stream::{Acked, LeasedPart, Marker, Push, Refused, Resend, ResendReason,
 use crate::Payload;
 use crate::field::{Field, Reader};
 use crate::frame::WireError;
+use std::fmt;
 
 /// A message from one node to another.
 #[derive(Clone, Debug, PartialEq)]
@@ -73,6 +74,21 @@ pub enum Message {
     Control(Control),
 }
 
+/// Collects the name at the start of a message's debug form.
+struct KindName(String);
+
+impl fmt::Write for KindName {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for char in text.chars() {
+            if !(char.is_alphanumeric() || (char == '(' && self.0 == "Control")) {
+                return Err(fmt::Error);
+            }
+            self.0.push(char);
+        }
+        Ok(())
+    }
+}
+
 impl Message {
     /// The byte for the kind of message in the frame's header.
     pub(crate) fn kind(&self) -> u8 {
@@ -93,6 +109,15 @@ impl Message {
             Self::ReplicaChunk(_) => 13,
             Self::Replicated(_) => 14,
         }
+    }
+
+    /// The kind of message in words, such as `Push` or `Control(Join`, for log lines.
+    #[must_use]
+    pub fn kind_name(&self) -> String {
+        let mut name = KindName(String::new());
+        // The writer fails when it has the name: the rest, which may be long, is never formatted.
+        let _ = fmt::Write::write_fmt(&mut name, format_args!("{self:?}"));
+        name.0.trim_start_matches("Control(").to_owned()
     }
 
     /// The payloads that follow the message: positions, then values.

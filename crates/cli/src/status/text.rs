@@ -174,7 +174,7 @@ mod tests {
 
     fn member(node: NodeId, state: MemberState) -> MemberStatus {
         let (silent, clock, report) = (Span::from_millis(120), Clock(17), NodeReport::default());
-        MemberStatus { node, address: "10.0.0.1:7001".to_owned(), state, silent, clock, report }
+        MemberStatus { node, address: "10.0.0.1:7001".to_owned(), key: None, state, silent, clock, report }
     }
 
     fn example() -> Status {

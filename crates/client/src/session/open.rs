@@ -7,7 +7,7 @@ use node::{DriverSettings, JoinRequest, Recorder, WaitPolicy, join};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use types::RunSize;
+use types::{Role, RunSize};
 use update::Updaters;
 use wire::{NodeRole, Pool};
 
@@ -123,7 +123,8 @@ impl Session {
         let pool = Pool::new();
         let recorder = connect.record.as_ref().map(Recorder::in_folder).transpose()?;
         let coordinator = CoordinatorAddress::resolve(connect)?;
-        let Endpoint { mut transport, mut waiter, address } = coordinator.listen_as_node(connect, 0, false, &pool)?;
+        let Endpoint { mut transport, mut waiter, address } =
+            coordinator.listen_as_node(connect, 0, Role::Worker, &pool)?;
         let wanted = JoinRequest { role: NodeRole::Worker, place: connect.place, job: &connect.job };
         let limit = connect.join_limit;
         let joined = join(&mut transport, &mut waiter, wanted, &address, token(), limit, &connect.leave)?;

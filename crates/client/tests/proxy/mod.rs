@@ -112,8 +112,8 @@ impl Proxy {
                         std::thread::sleep(LOOK_AGAIN);
                         continue;
                     };
-                    let near = SharedStream::accept(socket).expect("one of this user's");
-                    let Ok(Some(far)) = call_shared(target) else { continue };
+                    let near = SharedStream::accept(socket, None).expect("one of this user's");
+                    let Ok(Some(far)) = call_shared(target, None) else { continue };
                     let shared = shared.clone();
                     std::thread::spawn(move || pump_shared(near, far, &shared));
                 }

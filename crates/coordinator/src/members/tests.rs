@@ -8,7 +8,11 @@ fn settings(servers: u32, workers: u32) -> Settings {
 }
 
 fn join(members: &mut Members, settings: &Settings, role: NodeRole, token: u64) -> Result<GivenPlace, String> {
-    members.join(settings, JoinRequest { role, place: None, address: format!("host:{token}"), token }, Time(0))
+    members.join(
+        settings,
+        JoinRequest { role, place: None, address: format!("host:{token}"), token, key: None },
+        Time(0),
+    )
 }
 
 /// A run that has begun at clock 0: servers have the first sources, workers the next.
@@ -127,14 +131,16 @@ fn a_saved_form_that_contradicts_itself_is_refused() {
     type Damage = fn(&mut Members);
     let damage: [(&str, Damage); 5] = [
         ("a member with an impossible name", |members| {
-            members.records.insert(NodeId::Worker(MOST_NODES), MemberRecord::new(String::new(), Source(4), Time(0)));
+            members
+                .records
+                .insert(NodeId::Worker(MOST_NODES), MemberRecord::new(String::new(), None, Source(4), Time(0)));
             members.given = 4;
         }),
         ("a token of a node that is no member", |members| {
             members.tokens.insert(8, NodeId::Worker(8));
         }),
         ("one source for two members", |members| {
-            members.records.insert(NodeId::Worker(8), MemberRecord::new(String::new(), Source(2), Time(0)));
+            members.records.insert(NodeId::Worker(8), MemberRecord::new(String::new(), None, Source(2), Time(0)));
         }),
         ("a source that was never given", |members| members.given = 2),
         ("a number of places that is too large", |members| members.given = MOST_COUNT),

@@ -6,6 +6,7 @@
 //! and a process listens under the name, that process is the node with that address.
 
 use super::SharedStream;
+use identity::Credentials;
 use mio::net::{UnixListener, UnixStream};
 use std::io::{ErrorKind, Result};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -26,13 +27,13 @@ pub fn open(address: SocketAddr) -> Result<Door> {
 
 /// Calls the node that listens at `address`, if it is on this host. Fails if the process there
 /// belongs to another user.
-pub fn call(address: SocketAddr) -> Result<Option<SharedStream>> {
+pub fn call(address: SocketAddr, credentials: Option<&Credentials>) -> Result<Option<SharedStream>> {
     if !is_own(address) {
         return Ok(None);
     }
     for listens_at in names(address) {
         match UnixStream::connect_addr(&name(listens_at)?) {
-            Ok(socket) => return SharedStream::call(socket).map(Some),
+            Ok(socket) => return SharedStream::call(socket, credentials).map(Some),
             Err(error) if error.kind() == ErrorKind::ConnectionRefused => {}
             Err(error) => return Err(error),
         }
@@ -97,7 +98,7 @@ mod tests {
         ];
         for (listens, called, found) in cases {
             let _door = open(listens.parse().expect("an address")).expect("a free name");
-            let stream = call(called.parse().expect("an address")).expect("a clear answer");
+            let stream = call(called.parse().expect("an address"), None).expect("a clear answer");
             assert_eq!(stream.is_some(), found, "{listens} called at {called}");
         }
     }

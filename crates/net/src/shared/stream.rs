@@ -1,9 +1,11 @@
 //! One connection through shared memory: a byte stream over two ring buffers, with a Unix socket
 //! that carries doorbells and shows when the peer ends.
 
+use super::handshake::{Handshake, Handshaken};
 use super::page::{Direction, Page, RING_BYTES};
 use super::ring::{Bell, Consumer, Producer, TELL_EVERY};
 use super::watch::{Line, Watched};
+use identity::{Credentials, PeerIdentity};
 use mio::net::UnixStream;
 use mio::{Interest, Registry, Token, event::Source};
 use rustix::io::Errno;
@@ -37,9 +39,21 @@ fn refused(why: &'static str) -> Error {
     Error::new(ErrorKind::InvalidData, why)
 }
 
+/// Which end of the connection this is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Caller,
+    Called,
+}
+
 /// A byte stream to and from another process of this host. Never blocks.
 pub struct SharedStream {
     socket: UnixStream,
+    side: Side,
+    /// `None` in an insecure run, and once it has ended.
+    handshake: Option<Box<Handshake>>,
+    /// What the handshake proved; `None` in an insecure run, and until it has ended.
+    handshaken: Option<Handshaken>,
     /// None until the caller has passed the memory.
     line: Option<Arc<Line>>,
     /// The peer has closed its socket, or its process has ended.
@@ -47,10 +61,45 @@ pub struct SharedStream {
 }
 
 impl SharedStream {
-    /// Makes the caller's end: makes the memory and passes it to the peer. Does not wait for the
-    /// peer to accept.
-    pub fn call(socket: UnixStream) -> Result<Self> {
+    /// Makes the caller's end. Without credentials, passes the memory to the peer at once. Does not
+    /// wait for the peer to accept.
+    pub fn call(socket: UnixStream, credentials: Option<&Credentials>) -> Result<Self> {
         same_user(&socket)?;
+        let handshake = credentials.map(Handshake::call).transpose()?.map(Box::new);
+        let mut stream = Self { socket, side: Side::Caller, handshake, handshaken: None, line: None, ended: false };
+        stream.advance()?;
+        Ok(stream)
+    }
+
+    /// Goes on with the handshake and with passing the memory. Returns whether both are done.
+    pub fn advance(&mut self) -> Result<bool> {
+        if let Some(handshake) = &mut self.handshake {
+            let Some(handshaken) = handshake.advance(&self.socket)? else { return Ok(false) };
+            self.handshaken = Some(handshaken);
+            self.handshake = None;
+        }
+        if self.line.is_none() {
+            match self.side {
+                Side::Caller => self.pass_memory()?,
+                Side::Called => self.receive_memory()?,
+            }
+        }
+        Ok(self.line.is_some())
+    }
+
+    /// Who is at the other end; `None` in an insecure run, and until the handshake has ended.
+    pub fn peer_identity(&self) -> Option<&PeerIdentity> {
+        self.handshaken.as_ref().map(|handshaken| &handshaken.peer)
+    }
+
+    /// The greeting that comes with the memory, and in a secured run the tag of the handshake.
+    fn greeting(&self) -> Vec<u8> {
+        let tag = self.handshaken.iter().flat_map(|handshaken| handshaken.tag);
+        greeting().into_iter().chain(tag).collect()
+    }
+
+    /// Makes the memory and passes it to the peer.
+    fn pass_memory(&mut self) -> Result<()> {
         let (page, file) = Page::create()?;
         let line = Line::new(page, Producer::new(Direction::Up), Consumer::new(Direction::Down));
         line.sleep();
@@ -58,18 +107,20 @@ impl SharedStream {
         let mut control = SendAncillaryBuffer::new(&mut space);
         let files = [file.as_fd()];
         control.push(SendAncillaryMessage::ScmRights(&files));
-        let greeting = greeting();
+        let greeting = self.greeting();
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        if sendmsg(&socket, &[IoSlice::new(&greeting)], &mut control, flags)? < GREETING_BYTES {
+        if sendmsg(&self.socket, &[IoSlice::new(&greeting)], &mut control, flags)? < greeting.len() {
             return Err(ErrorKind::WriteZero.into());
         }
-        Ok(Self { socket, line: Some(Arc::new(line)), ended: false })
+        self.line = Some(Arc::new(line));
+        Ok(())
     }
 
     /// Makes the called node's end.
-    pub fn accept(socket: UnixStream) -> Result<Self> {
+    pub fn accept(socket: UnixStream, credentials: Option<&Credentials>) -> Result<Self> {
         same_user(&socket)?;
-        Ok(Self { socket, line: None, ended: false })
+        let handshake = credentials.map(Handshake::accept).transpose()?.map(Box::new);
+        Ok(Self { socket, side: Side::Called, handshake, handshaken: None, line: None, ended: false })
     }
 
     /// The peer's process, for log lines.
@@ -118,9 +169,13 @@ impl SharedStream {
     fn receive_memory(&mut self) -> Result<()> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
-        let mut bytes = [0; GREETING_BYTES];
+        let greeting = self.greeting();
+        let mut bytes = vec![0; greeting.len()];
         let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-        let received = recvmsg(&self.socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags)?;
+        let received = match recvmsg(&self.socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags) {
+            Err(Errno::AGAIN) => return Ok(()),
+            received => received?,
+        };
         let files: Vec<OwnedFd> = control
             .drain()
             .filter_map(|message| match message {
@@ -133,10 +188,13 @@ impl SharedStream {
             self.ended = true;
             return Ok(());
         }
-        if received.bytes < GREETING_BYTES || bytes[..7] != MAGIC {
+        if received.bytes < greeting.len() || bytes[..7] != MAGIC {
             return Err(refused("the peer does not speak Slackwater over shared memory"));
         }
-        if bytes != greeting() {
+        if bytes[GREETING_BYTES..] != greeting[GREETING_BYTES..] {
+            return Err(refused("the memory does not come from the process that did the handshake"));
+        }
+        if bytes != greeting {
             return Err(refused("the peer uses another shared-memory layout; run the same release on all nodes"));
         }
         let [file] = &files[..] else { return Err(refused("the peer passed no shared memory with its greeting")) };
@@ -149,7 +207,7 @@ impl SharedStream {
     fn line(&mut self) -> Result<Option<Arc<Line>>> {
         // Also after the peer has ended: the memory holds what it wrote before.
         if self.line.is_none() {
-            self.receive_memory()?;
+            self.advance()?;
         }
         Ok(self.line.clone())
     }

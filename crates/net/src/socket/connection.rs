@@ -22,6 +22,8 @@ pub(super) struct Connection {
     pub origin: Origin,
     /// The node at the other end: the one this node called, or the sender of the latest frame.
     pub peer: Option<NodeId>,
+    /// Whether the guard has checked who is at the other end.
+    pub is_checked: bool,
     /// Whether a frame has arrived on it.
     pub heard: bool,
     pub inbox: Inbox,
@@ -40,6 +42,7 @@ impl Connection {
             serial,
             origin,
             peer: None,
+            is_checked: false,
             heard: false,
             inbox: Inbox::new(),
             send_queue: SendQueue::default(),

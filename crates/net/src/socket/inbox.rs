@@ -143,7 +143,10 @@ impl Inbox {
         };
         match result {
             Ok((0, _)) if self.partial.is_some() || self.start < self.end => {
-                Err(CloseReason::Refused(WireError::Truncated))
+                let rest = &self.staging[self.start..self.end];
+                // An alert of TLS is shorter than a header.
+                let is_tls = self.partial.is_none() && WireError::of_foreign(rest) == WireError::Tls;
+                Err(CloseReason::Refused(if is_tls { WireError::Tls } else { WireError::Truncated }))
             }
             Ok((0, _)) => Err(CloseReason::Closed),
             Ok((count, wanted)) => {

@@ -5,19 +5,22 @@
 
 use super::addresses::{Addresses, NodeAddress};
 use super::connection::{Connection, Origin};
+use super::guard::{Guard, Verdict};
 use super::inbox::CloseReason;
+use super::refusals::RefusalLog;
 use super::stream::ByteStream;
 use super::waiter::Ready;
-use super::{DOOR, FIRST_CONNECTION, LISTENER, SameHost, SocketSettings, WAKER};
+use super::{DOOR, FIRST_CONNECTION, LISTENER, SocketSettings, WAKER};
 use crate::shared::{Door, WatchList, call};
 use crate::{Traffic, Transport, TransportEvent, lock};
 use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry, Token};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Write};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
-use types::NodeId;
+use std::time::Instant;
+use types::{KeyFingerprint, NodeId};
 use wire::{Control, Frame, Head, Member, Message, WireError};
 
 /// Backpressure: while more than this many bytes of answers wait for a worker, its requests stay
@@ -50,6 +53,7 @@ pub struct SocketTransport {
     /// The connection that each node used last.
     by_node: BTreeMap<NodeId, usize>,
     addresses: Addresses,
+    guard: Guard,
     /// Nodes that did not answer through shared memory: the next call to them is over TCP.
     over_tcp_next: BTreeSet<NodeId>,
     readable: VecDeque<usize>,
@@ -59,6 +63,7 @@ pub struct SocketTransport {
     turned_away: bool,
     /// Why this node can never talk to the coordinator.
     incompatible: Option<String>,
+    refusals: RefusalLog,
     traffic: Traffic,
 }
 
@@ -73,8 +78,10 @@ impl SocketTransport {
         ready: Arc<Mutex<Vec<Ready>>>,
         settings: SocketSettings,
     ) -> Self {
+        let guard = Guard::new(settings.security.clone());
         Self {
             registry,
+            guard,
             listener,
             door,
             watch,
@@ -91,6 +98,7 @@ impl SocketTransport {
             disconnected: VecDeque::new(),
             turned_away: false,
             incompatible: None,
+            refusals: RefusalLog::default(),
             traffic: Traffic::default(),
         }
     }
@@ -102,7 +110,8 @@ impl SocketTransport {
 
     /// Starts to connect to `node` at `address`. Does not wait until the connection is established.
     fn dial(&mut self, node: NodeId, address: SocketAddr) -> std::io::Result<usize> {
-        let dialled = ByteStream::dial(|| self.call_here(node, address), || TcpStream::connect(address));
+        let over_tcp = || TcpStream::connect(address).and_then(|stream| self.guard.call(stream));
+        let dialled = ByteStream::dial(|| self.call_here(node, address), over_tcp);
         self.over_tcp_next.remove(&node);
         let stream = dialled?;
         let index = self.add(stream, Origin::Called)?;
@@ -115,10 +124,10 @@ impl SocketTransport {
 
     /// A connection through shared memory, if `node` is on this host and accepts one.
     fn call_here(&self, node: NodeId, address: SocketAddr) -> Option<ByteStream> {
-        if self.settings.same_host == SameHost::Tcp || self.over_tcp_next.contains(&node) {
+        if !self.settings.shares_memory() || self.over_tcp_next.contains(&node) {
             return None;
         }
-        match call(address) {
+        match call(address, self.guard.credentials()) {
             Ok(stream) => stream.map(ByteStream::Shared),
             Err(error) => {
                 tracing::debug!(%node, %address, %error, "cannot call a node through shared memory; calling over TCP");
@@ -136,7 +145,9 @@ impl SocketTransport {
         let interest = Interest::READABLE | Interest::WRITABLE;
         self.registry.register(&mut stream, Token(index + FIRST_CONNECTION), interest)?;
         self.serials += 1;
-        self.connections[index] = Some(Connection::new(stream, self.serials, origin));
+        let mut connection = Connection::new(stream, self.serials, origin);
+        connection.is_checked = self.guard.credentials().is_none();
+        self.connections[index] = Some(connection);
         Ok(index)
     }
 
@@ -144,10 +155,12 @@ impl SocketTransport {
         loop {
             let accepted = match self.listener.accept() {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => match &self.door {
-                    Some(door) => door.accept().map(|(socket, _)| ByteStream::accept_here(socket)),
+                    Some(door) => {
+                        door.accept().map(|(socket, _)| ByteStream::accept_here(socket, self.guard.credentials()))
+                    }
                     None => return,
                 },
-                tcp => tcp.map(|(stream, _)| Ok(ByteStream::Tcp(stream))),
+                tcp => tcp.map(|(stream, _)| self.guard.accept(stream)),
             };
             match accepted {
                 Ok(stream) => match stream.and_then(|stream| self.add(stream, Origin::Accepted)) {
@@ -203,9 +216,13 @@ impl SocketTransport {
     }
 
     fn flush_one(&mut self, index: usize) {
+        if !self.is_ready(index) {
+            return;
+        }
         let Some(Some(connection)) = self.connections.get_mut(index) else { return };
-        if connection.send_queue.waiting > 0 {
-            if let Err(error) = connection.send_queue.flush(&mut connection.stream) {
+        if connection.send_queue.waiting > 0 || connection.stream.has_unsent() {
+            let flushed = connection.send_queue.flush(&mut connection.stream);
+            if let Err(error) = flushed.and_then(|()| connection.stream.flush()) {
                 if error.kind() == ErrorKind::InvalidData {
                     self.refuse(index, &error);
                 }
@@ -220,8 +237,9 @@ impl SocketTransport {
         }
     }
 
-    /// Sends a heartbeat to a peer that speaks another version of the protocol. Every release can
-    /// read the version in a header, so the peer learns of the mismatch, too.
+    /// Sends a heartbeat to a peer that speaks another version of the protocol, or TLS. Every
+    /// release can read the version in a header, so the peer learns of the mismatch, too. A peer
+    /// that speaks TLS learns that this node does not.
     fn answer_in_own_version(&mut self, index: usize) {
         let Some(Some(connection)) = self.connections.get_mut(index) else { return };
         if connection.origin == Origin::Accepted {
@@ -231,7 +249,7 @@ impl SocketTransport {
         }
     }
 
-    fn note_incompatible(&mut self, index: usize, error: &WireError) {
+    fn note_incompatible(&mut self, index: usize, error: &dyn std::fmt::Display) {
         let Some(Some(connection)) = self.connections.get(index) else { return };
         if connection.origin == Origin::Called && connection.peer == Some(NodeId::Coordinator) {
             self.incompatible = Some(format!("at {}: {error}", connection.stream.address()));
@@ -242,10 +260,10 @@ impl SocketTransport {
     fn refuse(&mut self, index: usize, error: &dyn std::fmt::Display) {
         let Some(Some(connection)) = self.connections.get(index) else { return };
         self.traffic.refused += 1;
+        let Some(unlogged) = self.refusals.note(Instant::now()) else { return };
         let address = connection.stream.address();
         let peer = connection.peer.map_or("unknown".to_owned(), |peer| peer.to_string());
-        let message = "closed a connection: the peer broke the protocol, or ended within a frame";
-        tracing::warn!(address, peer, %error, "{message}");
+        tracing::warn!(address, peer, %error, unlogged, "refused a connection");
     }
 
     fn close(&mut self, index: usize) {
@@ -256,7 +274,7 @@ impl SocketTransport {
         let peer = connection.peer;
         if let Some(peer) = peer.filter(|_| connection.origin == Origin::Called && !connection.heard) {
             match connection.stream {
-                ByteStream::Tcp(_) => self.addresses.failed(peer),
+                ByteStream::Tcp(_) | ByteStream::Tls(_) => self.addresses.failed(peer),
                 ByteStream::Shared(_) => drop(self.over_tcp_next.insert(peer)),
             }
         }
@@ -289,9 +307,62 @@ impl SocketTransport {
         }
     }
 
+    /// Goes on with the handshake of a connection. When it has ended, checks that the peer is the
+    /// node that was called. Returns whether frames may be sent and received.
+    fn is_ready(&mut self, index: usize) -> bool {
+        let Some(Some(connection)) = self.connections.get_mut(index) else { return false };
+        if connection.is_checked {
+            return true;
+        }
+        let problem = match connection.stream.shake() {
+            Ok(false) => return false,
+            Ok(true) => {
+                connection.is_checked = true;
+                match (connection.origin, connection.peer, connection.stream.peer()) {
+                    (Origin::Called, Some(node), Some(peer)) => self.guard.check_called(node, peer).err(),
+                    (Origin::Called | Origin::Accepted, ..) => None,
+                }
+            }
+            Err(error) if error.kind() == ErrorKind::InvalidData => Some(error.to_string()),
+            Err(_) => {
+                self.close(index);
+                return false;
+            }
+        };
+        match problem {
+            None => {
+                // What was queued waited for the handshake.
+                self.flush_one(index);
+                matches!(self.connections.get(index), Some(Some(_)))
+            }
+            Some(why) => {
+                self.note_incompatible(index, &why);
+                self.refuse_peer::<()>(index, &why);
+                false
+            }
+        }
+    }
+
+    /// Whether a process with another key uses this name on another connection.
+    fn is_taken(&self, node: NodeId, index: usize) -> bool {
+        let key = |index: usize| self.connections.get(index)?.as_ref()?.stream.peer().map(|peer| peer.key);
+        let other = self.by_node.get(&node).copied().filter(|other| *other != index);
+        other.and_then(key).is_some_and(|other| key(index) != Some(other))
+    }
+
+    /// Closes a connection whose peer is not who it should be, or says what it may not.
+    fn refuse_peer<T>(&mut self, index: usize, why: &str) -> Option<T> {
+        self.refuse(index, &why);
+        self.close(index);
+        None
+    }
+
     fn receive(&mut self, index: usize) -> Option<TransportEvent> {
+        self.connections.get_mut(index)?.as_mut()?.queued_to_read = false;
+        if !self.is_ready(index) {
+            return None;
+        }
         let connection = self.connections.get_mut(index)?.as_mut()?;
-        connection.queued_to_read = false;
         let asks = !matches!(connection.peer, Some(NodeId::Server(_) | NodeId::Coordinator));
         if self.settings.pauses && asks && connection.send_queue.waiting > PAUSE_ABOVE {
             if connection.stream.has_ended() {
@@ -303,12 +374,22 @@ impl SocketTransport {
             connection.stream.watched().pause(true);
             return None;
         }
-        match connection.inbox.next(&mut connection.stream, &self.settings.pool) {
+        let next = connection.inbox.next(&mut connection.stream, &self.settings.pool);
+        match next {
             Ok(Some(frame)) => {
                 connection.queued_to_read = true;
                 self.readable.push_back(index);
                 self.traffic.frames_in += 1;
                 let from = frame.head.from;
+                match self.guard.judge(connection.stream.peer(), &frame) {
+                    Verdict::Accepted => {}
+                    Verdict::NotYet => return None,
+                    Verdict::Refused(why) => return self.refuse_peer(index, &why),
+                }
+                if self.is_taken(from, index) {
+                    return self.refuse_peer(index, &format!("another process with another key is {from} already"));
+                }
+                let connection = self.connections.get_mut(index)?.as_mut()?;
                 let origin = connection.origin;
                 connection.heard = true;
                 if connection.peer != Some(from) {
@@ -333,15 +414,18 @@ impl SocketTransport {
                 match ended {
                     CloseReason::Closed => {}
                     CloseReason::Refused(error) => {
-                        if let WireError::Version { .. } = error {
+                        if matches!(error, WireError::Version { .. } | WireError::Tls) {
                             self.answer_in_own_version(index);
                         }
-                        if matches!(error, WireError::Version { .. } | WireError::NotSlackwater) {
+                        if matches!(error, WireError::Version { .. } | WireError::NotSlackwater | WireError::Tls) {
                             self.note_incompatible(index, &error);
                         }
                         self.refuse(index, &error);
                     }
-                    CloseReason::Broken(error) => self.refuse(index, &error),
+                    CloseReason::Broken(error) => {
+                        self.note_incompatible(index, &error);
+                        self.refuse(index, &error);
+                    }
                 }
                 self.close(index);
                 None
@@ -404,7 +488,7 @@ impl Transport for SocketTransport {
     }
 
     fn glance(&mut self) -> bool {
-        let over_tcp = |connection: &&Connection| matches!(connection.stream, ByteStream::Tcp(_));
+        let over_tcp = |connection: &&Connection| !matches!(connection.stream, ByteStream::Shared(_));
         let few = self.connections.len() <= GLANCE_AT_SHARED
             && self.connections.iter().flatten().filter(over_tcp).count() <= GLANCE_AT;
         if few {
@@ -414,6 +498,7 @@ impl Transport for SocketTransport {
     }
 
     fn know(&mut self, members: &[Member]) {
+        self.guard.know(members);
         members.iter().for_each(|member| self.addresses.know(member.node, &member.address));
     }
 
@@ -430,6 +515,11 @@ impl Transport for SocketTransport {
     }
 
     fn rename(&mut self, _: NodeId) {}
+
+    fn key_of(&self, node: NodeId) -> Option<KeyFingerprint> {
+        let connection = self.connections.get(*self.by_node.get(&node)?)?.as_ref()?;
+        connection.stream.peer().map(|peer| peer.key)
+    }
 
     fn backlog(&self) -> usize {
         self.connections.iter().flatten().map(|connection| connection.send_queue.waiting).sum()

@@ -78,7 +78,7 @@ impl MachineInput {
                 | ServerInput::Work(_) => 0,
             },
             Self::Coordinator(input) => match input {
-                CoordinatorInput::Frame(_, frame) => payload_bytes(frame),
+                CoordinatorInput::Frame(_, frame, _) => payload_bytes(frame),
                 CoordinatorInput::Tick(_)
                 | CoordinatorInput::Gone(_)
                 | CoordinatorInput::Resume(_)

@@ -2,7 +2,7 @@
 //! (`Control::Report`).
 
 use crate::field::{fields, variants};
-use types::{Clock, Measured, NodeId, Plan, ShardId, Span, TableId, TableSpec, WorkerId};
+use types::{Clock, KeyFingerprint, Measured, NodeId, Plan, ShardId, Span, TableId, TableSpec, WorkerId};
 
 /// The state of a run.
 #[derive(Clone, Debug, PartialEq)]
@@ -49,6 +49,8 @@ pub struct MemberStatus {
     pub node: NodeId,
     /// The address at which it listens.
     pub address: String,
+    /// The key that its name is bound to; `None` in an insecure run.
+    pub key: Option<KeyFingerprint>,
     /// Whether it takes part.
     pub state: MemberState,
     /// The time since its last message.
@@ -117,7 +119,7 @@ pub enum MemberState {
 
 variants!(MemberState { 0 => Joining, 1 => Present, 2 => Left, 3 => Lost { reason }, 4 => Leaving });
 fields!(TableStatus { table, spec, frontier });
-fields!(MemberStatus { node, address, state, silent, clock, report });
+fields!(MemberStatus { node, address, key, state, silent, clock, report });
 fields!(NodeReport { shards, frontiers, waited_for, step, round_trip, timeouts });
 fields!(Timeout { what, value, why, measured });
 fields!(Status {

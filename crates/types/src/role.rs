@@ -1,4 +1,4 @@
-//! What a process may be in a run.
+//! Who a process is: its role in a run, and what its name is bound to.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 /// What a process may be in a run. Its certificate names one role.
 ///
 /// ```
-/// use identity::Role;
+/// use types::Role;
 ///
 /// assert_eq!("reader".parse(), Ok(Role::Reader));
 /// assert_eq!(Role::Worker.to_string(), "worker");
@@ -51,5 +51,22 @@ impl FromStr for Role {
             .into_iter()
             .find(|role| role.word() == text)
             .ok_or_else(|| format!("'{text}' is not a role; the roles are worker, server, coordinator and reader"))
+    }
+}
+
+/// The SHA-256 of a public key (of its SubjectPublicKeyInfo).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct KeyFingerprint(pub [u8; 32]);
+
+impl fmt::Display for KeyFingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Eight bytes tell the keys of a run apart.
+        self.0[..8].iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for KeyFingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "KeyFingerprint({self})")
     }
 }

@@ -1,0 +1,111 @@
+//! How the processes of a run prove who they are: the options `--token-file` and `--insecure`, and
+//! the command `token`.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use clap::Subcommand;
+use rustix::fs::{FileType, Mode, fchmod, fstat};
+use slackwater::security::{Access, JobToken, Lifetime, Role, TOKEN_FILE_VARIABLE, Token};
+
+/// The settings of how a process proves who it is.
+#[derive(Clone, Default, clap::Args)]
+pub(crate) struct SecurityOptions {
+    /// The token file of the run, the same for every process. Make one with `slackwater token
+    /// create > job.token`. The default is the file that SLACKWATER_TOKEN_FILE names.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+    /// Use no token: any process that can reach this one may read, change and end the run.
+    #[arg(long, conflicts_with = "token_file")]
+    pub(crate) insecure: bool,
+}
+
+impl SecurityOptions {
+    /// How this process proves who it is.
+    pub(crate) fn access(&self) -> Access {
+        match &self.token_file {
+            Some(path) => Access::TokenFile(path.clone()),
+            None if self.insecure => Access::Insecure,
+            None => Access::FromEnvironment,
+        }
+    }
+}
+
+/// The settings of `token`.
+#[derive(Subcommand)]
+pub(crate) enum TokenCommand {
+    /// Make a token and print it. A file that standard output is redirected to gets mode 0600.
+    Create(CreateOptions),
+}
+
+/// The settings of `token create`.
+#[derive(clap::Args)]
+pub(crate) struct CreateOptions {
+    /// Restrict the token to one role: worker, server, coordinator or reader. A reader may ask for
+    /// the status and follow tables, and changes nothing. Without this option the token is a new
+    /// job token: its holder is a full member of the job.
+    #[arg(long, value_name = "ROLE", requires = "ttl")]
+    role: Option<Role>,
+    /// How long a restricted token is valid: a number with s, m, h or d, such as 8h.
+    #[arg(long, value_name = "TIME", requires = "role", value_parser = parse_time)]
+    ttl: Option<Duration>,
+    /// The name of the holder in a restricted token, for log lines.
+    #[arg(long, value_name = "NAME", default_value = "restricted", requires = "role")]
+    name: String,
+    /// The file of the job token that a restricted token is made from. The default is the file that
+    /// SLACKWATER_TOKEN_FILE names.
+    #[arg(long, value_name = "FILE", requires = "role")]
+    token_file: Option<PathBuf>,
+}
+
+fn parse_time(text: &str) -> Result<Duration, String> {
+    let units = [("s", 1), ("m", 60), ("h", 3600), ("d", 24 * 3600)];
+    let found = units.into_iter().find_map(|(unit, seconds)| Some((text.strip_suffix(unit)?, seconds)));
+    let parsed = found.and_then(|(number, seconds): (_, u64)| number.parse::<u64>().ok()?.checked_mul(seconds));
+    match parsed {
+        Some(seconds) if (1..=10 * 365 * 24 * 3600).contains(&seconds) => Ok(Duration::from_secs(seconds)),
+        _ => Err("give a number with s, m, h or d, such as 8h, of at most 3650d".to_owned()),
+    }
+}
+
+/// The command `token`.
+pub(crate) fn run(command: &TokenCommand) -> anyhow::Result<()> {
+    let TokenCommand::Create(options) = command;
+    let text = match (options.role, options.ttl) {
+        (Some(role), Some(length)) => {
+            let variable = || std::env::var_os(TOKEN_FILE_VARIABLE).map(PathBuf::from);
+            let path = options.token_file.clone().or_else(variable).with_context(|| {
+                format!(
+                    "a restricted token is made from the job token: give its file (--token-file, {TOKEN_FILE_VARIABLE})"
+                )
+            })?;
+            let Token::Job(token) = Token::read(&path)? else {
+                bail!("{} is a restricted token itself; only the job token can make tokens", path.display());
+            };
+            token.restrict(role, &options.name, Lifetime::from_now(length))?.text()
+        }
+        _ => JobToken::create()?.text(),
+    };
+    let mut out = io::stdout().lock();
+    if fstat(&out).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile) {
+        fchmod(&out, Mode::RUSR | Mode::WUSR).context("cannot keep the token file from other users (mode 0600)")?;
+    }
+    Ok(out.write_all(text.as_bytes())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_takes_a_number_with_a_unit() {
+        for (text, seconds) in [("30s", Some(30)), ("2m", Some(120)), ("8h", Some(28_800)), ("1d", Some(86_400))] {
+            assert_eq!(parse_time(text).ok().map(|time| time.as_secs()), seconds, "{text}");
+        }
+        for text in ["", "8", "h", "0s", "-1h", "1.5h", "4000d", "99999999999999999999h", "18446744073709551615d"] {
+            assert!(parse_time(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Tokens with real processes: a run of members works, and strangers are refused with a next step.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod process;
+
+use process::{Process, fails, free_address, run, start};
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+const RUN: [&str; 4] = ["--coordinate", "--servers=1", "--workers=1", "--join-limit=100"];
+const TRAINING: [&str; 6] = ["--", "demo", "--rows=200", "--clocks=5", "--base-ms=1", "--out=/dev/null"];
+
+/// A folder of its own for token files, removed at the end.
+struct Tokens(PathBuf);
+
+impl Tokens {
+    fn new(name: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("slackwater-tokens-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        Self(folder)
+    }
+
+    /// Makes a token as a user does: standard output goes into a file.
+    fn create(&self, name: &str, options: &[&str]) -> String {
+        let path = self.0.join(name);
+        let file = std::fs::File::create(&path).unwrap();
+        let arguments = ["token", "create"].iter().chain(options);
+        let status = Command::new(process::PROGRAM).args(arguments).stdout(file).stdin(Stdio::null()).status().unwrap();
+        assert!(status.success(), "{options:?}");
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{name} is for its user only");
+        path.to_str().unwrap().to_owned()
+    }
+}
+
+impl Drop for Tokens {
+    fn drop(&mut self) {
+        std::fs::remove_dir_all(&self.0).ok();
+    }
+}
+
+fn server(listen: &str, more: &[&str]) -> Process {
+    let listen = format!("--listen={listen}");
+    let mut server = start("server", &[&["server", &listen], &RUN[..], more].concat());
+    server.hear("its address", |log| log.contains("the coordinator listens").then_some(()));
+    server
+}
+
+#[test]
+fn members_train_and_readers_look_over_tcp_and_through_shared_memory() {
+    let tokens = Tokens::new("members");
+    let job = tokens.create("job", &[]);
+    let reader = tokens.create("reader", &["--role=reader", "--ttl=8h", "--token-file", &job]);
+    for same_host in ["--same-host=tcp", "--same-host=shared-memory"] {
+        let address = free_address();
+        let coordinator = format!("--coordinator={address}");
+        let mut server = server(&address, &["--token-file", &job, same_host]);
+        for token in [&job, &reader] {
+            let status = run(&["status", &coordinator, "--token-file", token]);
+            assert!(status.contains("server 0"), "{status}");
+        }
+        let worker = ["worker", &coordinator, "--join-limit=100", "--token-file"];
+        fails(&[&worker[..], &[&reader], &TRAINING[..]].concat(), "the token is a reader's");
+        let mut worker = start("worker", &[&worker[..], &[&job, same_host], &TRAINING[..]].concat());
+        assert!(worker.end(), "{}", worker.stderr());
+        assert!(server.end(), "{}", server.stderr());
+        assert!(!server.stderr().contains("refused a connection"), "{}", server.stderr());
+    }
+}
+
+#[test]
+fn strangers_are_refused_and_told_why() {
+    let tokens = Tokens::new("strangers");
+    let job = tokens.create("job", &[]);
+    let other = tokens.create("other", &[]);
+    let expired = tokens.create("expired", &["--role=reader", "--ttl=1s", "--token-file", &job]);
+    std::thread::sleep(std::time::Duration::from_millis(2100));
+    let address = free_address();
+    let coordinator = format!("--coordinator={address}");
+    let mut secured = server(&address, &["--token-file", &job]);
+    let status = ["status", &coordinator, "--limit=30"];
+    for (access, words) in [
+        (&["--token-file", &other][..], "of another job"),
+        (&["--token-file", &expired], "has expired"),
+        (&["--insecure"], "the peer speaks TLS"),
+        (&["--token-file", "/nonexistent"], "slackwater token create"),
+    ] {
+        fails(&[&status[..], access].concat(), words);
+    }
+    secured.hear("a refusal", |log| log.contains("refused a connection").then_some(()));
+    assert!(run(&[&status[..], &["--token-file", &job]].concat()).contains("server 0"), "the run still answers");
+    secured.kill();
+
+    let address = free_address();
+    let coordinator = format!("--coordinator={address}");
+    let mut insecure = server(&address, &["--insecure"]);
+    let status = ["status", &coordinator, "--limit=30"];
+    fails(&[&status[..], &["--token-file", &job]].concat(), "does not speak TLS");
+    assert!(run(&[&status[..], &["--insecure"]].concat()).contains("server 0"));
+    insecure.kill();
+}
+
+#[test]
+fn launch_makes_a_token_for_its_run_and_removes_it() {
+    let tokens = Tokens::new("launch");
+    let folder = tokens.0.to_str().unwrap().to_owned();
+    let arguments = [&["launch", "--servers=1", "--workers=2"], &TRAINING[..]].concat();
+    let launch = launch::Start::program("launch", process::PROGRAM).env("TMPDIR", &folder);
+    let mut launch = process::start_as(launch, &arguments);
+    assert!(launch.end(), "{}", launch.stderr());
+    assert!(!launch.stderr().contains("has no token"), "{}", launch.stderr());
+    let left: Vec<_> = std::fs::read_dir(&tokens.0).unwrap().collect();
+    assert!(left.is_empty(), "{left:?}");
+}

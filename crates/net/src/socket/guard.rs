@@ -1,0 +1,156 @@
+//! The guard of a node's connections: which peers it talks to, and which frames it accepts.
+//!
+//! | when | what must hold |
+//! | --- | --- |
+//! | a handshake has ended on a connection that this node made | the peer has the role and the key of the node that was called |
+//! | a frame arrives | its sender's name is bound to the key of the connection, and the role may send it (`wire::may_send`) |
+//!
+//! A name that the coordinator has not given yet (a provisional name) is bound to the key of the
+//! connection that uses it first, as long as that connection is open. In an insecure run the guard
+//! accepts everything.
+
+use super::stream::ByteStream;
+use super::tls::TlsStream;
+use identity::{Credentials, PeerIdentity};
+use mio::net::TcpStream;
+use std::collections::BTreeMap;
+use std::io::Result;
+use types::{KeyFingerprint, NodeId, Role};
+use wire::{Frame, Member, may_send};
+
+/// Names of nodes from this index on are provisional: the coordinator gives none of them.
+const PROVISIONAL: u32 = 0x1000_0000;
+
+/// How a node's connections are secured.
+#[derive(Clone, Debug)]
+pub enum Security {
+    /// Not at all: every process that can reach the node controls the run.
+    Insecure,
+    /// By mutual TLS 1.3, with these credentials.
+    Tls(Credentials),
+}
+
+/// What the guard decides about a frame.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// The node handles it.
+    Accepted,
+    /// The node drops it: it has not been told of the sender yet. The sender repeats what matters.
+    NotYet,
+    /// The peer breaks the rules: the connection closes.
+    Refused(String),
+}
+
+/// Which peers a node talks to.
+pub(super) struct Guard {
+    security: Security,
+    /// The keys that names are bound to.
+    keys: BTreeMap<NodeId, KeyFingerprint>,
+}
+
+fn role_of(node: NodeId) -> Role {
+    match node {
+        NodeId::Coordinator => Role::Coordinator,
+        NodeId::Server(_) => Role::Server,
+        NodeId::Worker(_) => Role::Worker,
+    }
+}
+
+fn is_provisional(node: NodeId) -> bool {
+    match node {
+        NodeId::Coordinator => false,
+        NodeId::Server(index) | NodeId::Worker(index) => index >= PROVISIONAL,
+    }
+}
+
+impl Guard {
+    pub fn new(security: Security) -> Self {
+        Self { security, keys: BTreeMap::new() }
+    }
+
+    /// The credentials of this node; `None` in an insecure run.
+    pub fn credentials(&self) -> Option<&Credentials> {
+        match &self.security {
+            Security::Insecure => None,
+            Security::Tls(credentials) => Some(credentials),
+        }
+    }
+
+    /// Makes the stream of a connection that this node has made.
+    pub fn call(&self, stream: TcpStream) -> Result<ByteStream> {
+        match &self.security {
+            Security::Insecure => Ok(ByteStream::Tcp(stream)),
+            Security::Tls(credentials) => Ok(ByteStream::Tls(Box::new(TlsStream::call(stream, credentials)?))),
+        }
+    }
+
+    /// Makes the stream of a connection that this node has accepted.
+    pub fn accept(&self, stream: TcpStream) -> Result<ByteStream> {
+        match &self.security {
+            Security::Insecure => Ok(ByteStream::Tcp(stream)),
+            Security::Tls(credentials) => Ok(ByteStream::Tls(Box::new(TlsStream::accept(stream, credentials)?))),
+        }
+    }
+
+    /// Learns which keys names are bound to.
+    pub fn know(&mut self, members: &[Member]) {
+        for member in members {
+            match member.key {
+                Some(key) => self.keys.insert(member.node, key),
+                None => self.keys.remove(&member.node),
+            };
+        }
+    }
+
+    /// Whether the peer that answered is the node that was called. Returns why not.
+    pub fn check_called(&self, node: NodeId, peer: &PeerIdentity) -> std::result::Result<(), String> {
+        if peer.role() != role_of(node) {
+            return Err(format!("the process there is a {} ({}), and not {node}", peer.role(), peer.name));
+        }
+        match self.keys.get(&node) {
+            Some(key) if *key != peer.key => {
+                Err(format!("the process there has key {}, and {node} has key {key}", peer.key))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Judges a frame by the peer of its connection; `None` in an insecure run.
+    pub fn judge(&self, peer: Option<&PeerIdentity>, frame: &Frame) -> Verdict {
+        let (Security::Tls(credentials), Some(peer)) = (&self.security, peer) else {
+            return match self.security {
+                Security::Insecure => Verdict::Accepted,
+                Security::Tls(_) => Verdict::Refused("the handshake has not ended".to_owned()),
+            };
+        };
+        let from = frame.head.from;
+        let role = peer.role();
+        let may_be = match role {
+            // A reader is no node of the run: it uses a provisional name of a worker.
+            Role::Reader => matches!(from, NodeId::Worker(_)) && is_provisional(from),
+            Role::Worker | Role::Server | Role::Coordinator => role == role_of(from),
+        };
+        if !may_be {
+            return Verdict::Refused(format!("a {role} ({}) calls itself {from}", peer.name));
+        }
+        let own = credentials.own().role();
+        if !may_send(role, &frame.message, own) {
+            let kind = frame.message.kind_name();
+            return Verdict::Refused(format!("a {role} ({}) may not send {kind} to a {own}", peer.name));
+        }
+        if from == NodeId::Coordinator || is_provisional(from) {
+            return Verdict::Accepted;
+        }
+        match self.keys.get(&from) {
+            Some(key) if *key == peer.key => Verdict::Accepted,
+            Some(key) => Verdict::Refused(format!(
+                "{} calls itself {from} and has key {}, but {from} has key {key}",
+                peer.name, peer.key
+            )),
+            None => Verdict::NotYet,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
