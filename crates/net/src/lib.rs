@@ -24,6 +24,7 @@ pub use local::{Exchange, LocalTransport, LocalWaiter};
 pub use lock::lock;
 pub use socket::{SameHost, Security, SocketSettings, SocketTransport, SocketWaiter, listen};
 
+use std::net::SocketAddr;
 use std::time::Duration;
 use types::{KeyFingerprint, NodeId};
 use wire::{Frame, Member};
@@ -59,6 +60,11 @@ pub trait Transport: Send {
     /// other address.
     fn call_elsewhere(&mut self, node: NodeId, address: &str) {
         let _ = (node, address);
+    }
+    /// The addresses at which `node` listens, as far as they are known.
+    fn addresses(&self, node: NodeId) -> Vec<SocketAddr> {
+        let _ = node;
+        Vec::new()
     }
     /// Why this node can never talk to the coordinator, in words: the process at its address speaks
     /// another protocol, or another version of this one.

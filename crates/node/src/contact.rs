@@ -1,7 +1,11 @@
 //! A node's contact with the coordinator: which coordinator it obeys, when it looks for another
 //! one, and how long it waits for one before the run counts as lost.
+//!
+//! If the connection to the only coordinator of a run breaks, the node asks the coordinator's host
+//! whether the process has ended. If so, the run is lost at once.
 
 use crate::NodeError;
+use crate::probe::Probe;
 use crate::reminder::Reminder;
 use net::Transport;
 use std::time::{Duration, Instant};
@@ -28,6 +32,8 @@ pub(crate) struct CoordinatorContact {
     leader: Leader,
     /// When the coordinator was last heard.
     heard: Instant,
+    /// The question to the coordinator's host whether the process has ended, and when it was asked.
+    probe: Option<(Instant, Probe)>,
     /// When [`mind`](Self::mind) was last called.
     minded: Instant,
     /// When `mind` was first called again after this process was not running for a while.
@@ -53,6 +59,7 @@ impl CoordinatorContact {
         Self {
             leader: Leader::default(),
             heard: now,
+            probe: None,
             minded: now,
             woke: now,
             moved: now,
@@ -147,14 +154,37 @@ impl CoordinatorContact {
         self.of_several || self.leader.may_change()
     }
 
-    /// Checks how long the coordinator has been silent. Looks for another one after a while, logs
-    /// that, and fails when the time to wait is over.
+    /// Takes in that the connection to the coordinator broke, or could not be made. Asks its host
+    /// whether the process has ended, unless another coordinator may take over.
+    pub fn disconnected(&mut self, now: Instant, transport: &dyn Transport) {
+        if !self.may_change() && self.probe.is_none() {
+            let addresses = transport.addresses(NodeId::Coordinator);
+            self.probe = Some((now, Probe::at(addresses, self.heartbeat_interval())));
+        }
+    }
+
+    /// Whether the coordinator's host has said that the process has ended.
+    fn has_ended(&mut self) -> bool {
+        let Some((asked, probe)) = &self.probe else { return false };
+        let Some(ended) = probe.answer() else { return false };
+        // A coordinator that was heard since then lives.
+        let ended = ended && self.heard <= *asked;
+        self.probe = None;
+        ended && !self.may_change()
+    }
+
+    /// Checks whether the coordinator's process has ended, and how long it has been silent. Looks
+    /// for another one after a while, logs that, and fails when the time to wait is over.
     pub fn mind(&mut self, now: Instant, transport: &mut dyn Transport) -> Result<(), NodeError> {
         if now.saturating_duration_since(self.minded) > self.failure_timeout / 2 {
             // This process was not running for a while, and frames that arrived are still unread.
             self.woke = now;
         }
         self.minded = now;
+        if self.has_ended() {
+            let reason = "its process has ended".to_owned();
+            return Err(NodeError::Lost { node: NodeId::Coordinator, reason });
+        }
         let silent = now.saturating_duration_since(self.heard);
         let limit = if self.may_change() { self.unled.max(self.failure_timeout) } else { self.failure_timeout };
         if silent > limit && now.saturating_duration_since(self.woke) >= self.failure_timeout {
@@ -189,11 +219,13 @@ pub(crate) fn say_failed(transport: &mut dyn Transport, (node, source): (NodeId,
 mod tests {
     use super::*;
     use net::{Traffic, TransportEvent};
+    use std::net::{SocketAddr, TcpListener};
     use wire::Member;
 
-    /// A transport that records the addresses at which the coordinator was looked for.
+    /// A transport that records the addresses at which the coordinator was looked for, and knows
+    /// where it listens.
     #[derive(Default)]
-    struct Looked(Vec<String>);
+    struct Looked(Vec<String>, Vec<SocketAddr>);
 
     impl Transport for Looked {
         fn send(&mut self, _: Frame) {}
@@ -204,6 +236,9 @@ mod tests {
         fn know(&mut self, _: &[Member]) {}
         fn call_elsewhere(&mut self, _: NodeId, address: &str) {
             self.0.push(address.to_owned());
+        }
+        fn addresses(&self, _: NodeId) -> Vec<SocketAddr> {
+            self.1.clone()
         }
         fn rename(&mut self, _: NodeId) {}
         fn backlog(&self) -> usize {
@@ -230,6 +265,47 @@ mod tests {
         let lost = contact.mind(start + 7 * SECOND, &mut looked).expect_err("silent for 6 s").to_string();
         assert!(lost.contains("lost coordinator: nothing heard from it for 6.0 s"), "{lost}");
         assert!(looked.0.is_empty());
+    }
+
+    /// Calls `mind` until the coordinator's host has answered, at most until this instant. Returns
+    /// what `mind` said then.
+    fn minded(contact: &mut CoordinatorContact, looked: &mut Looked, now: Instant) -> Result<(), NodeError> {
+        while contact.probe.is_some() {
+            contact.mind(now, looked)?;
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        contact.mind(now, looked)
+    }
+
+    #[test]
+    fn the_only_coordinator_is_lost_when_its_host_says_that_it_has_ended() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let mut looked = Looked(Vec::new(), vec![listener.local_addr().expect("bound")]);
+        let start = Instant::now();
+        let mut contact = CoordinatorContact::new(start, 60 * SECOND, false, 60 * SECOND);
+        contact.disconnected(start, &looked);
+        assert_eq!(minded(&mut contact, &mut looked, start), Ok(()), "a connection broke, and the process listens");
+        drop(listener);
+        contact.disconnected(start, &looked);
+        assert!(contact.hears(start + SECOND, &said(0, Control::Heartbeat), &mut looked));
+        assert_eq!(minded(&mut contact, &mut looked, start + SECOND), Ok(()), "it was heard since");
+        contact.disconnected(start + SECOND, &looked);
+        let lost = minded(&mut contact, &mut looked, start + SECOND).expect_err("it has ended").to_string();
+        assert!(lost.contains("lost coordinator: its process has ended"), "{lost}");
+    }
+
+    #[test]
+    fn the_end_of_one_of_several_coordinators_loses_nothing() {
+        let nobody = TcpListener::bind("127.0.0.1:0").expect("a free port").local_addr().expect("bound");
+        for (term, of_several) in [(0, true), (7, false)] {
+            let start = Instant::now();
+            let mut looked = Looked(Vec::new(), vec![nobody]);
+            let mut contact = CoordinatorContact::new(start, 60 * SECOND, of_several, 60 * SECOND);
+            assert!(contact.hears(start, &said(term, Control::Heartbeat), &mut looked));
+            contact.disconnected(start, &looked);
+            assert!(contact.probe.is_none());
+            assert_eq!(contact.mind(start, &mut looked), Ok(()));
+        }
     }
 
     #[test]

@@ -219,7 +219,7 @@ impl LeadingCoordinator {
     /// The periodic duties: takes in ended processes, ticks the machine, drives the checkpoints and
     /// logs the machine's news.
     pub fn tick(&mut self, now: Time, transport: &mut impl Transport) {
-        self.ended.extend(self.probes.ended());
+        self.ended.extend(self.probes.take_ended());
         for node in std::mem::take(&mut self.ended) {
             // A node that has called again lives, though its host refuses to be called.
             let Some(since) = self.disconnected.get(&node) else { continue };

@@ -3,8 +3,8 @@
 
 use crate::contact::heartbeat_interval;
 use std::io::ErrorKind;
-use std::net::{TcpStream, ToSocketAddrs};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::Duration;
 use types::NodeId;
 
@@ -12,57 +12,84 @@ use types::NodeId;
 /// dying process may stay open for a moment.
 const PAUSES_MS: [u64; 4] = [0, 20, 80, 300];
 
-/// The probes under way. Each is a thread that ends by itself.
+/// What a probe asks a host for: where a process listened.
+type FindAddresses = Box<dyn Fn() -> std::io::Result<Vec<SocketAddr>> + Send>;
+
+/// One question to a host: whether the process that listened there has ended.
+pub(crate) struct Probe(Receiver<bool>);
+
+impl Probe {
+    /// Asks for the process that listened at these addresses. An attempt to connect takes at most
+    /// `limit`.
+    pub fn at(addresses: Vec<SocketAddr>, limit: Duration) -> Self {
+        Self::start(Box::new(move || Ok(addresses.clone())), limit)
+    }
+
+    fn start(find: FindAddresses, limit: Duration) -> Self {
+        let (answer, answered) = channel();
+        let ask = move || {
+            let ended = PAUSES_MS.into_iter().any(|pause| {
+                std::thread::sleep(Duration::from_millis(pause));
+                find().is_ok_and(|addresses| has_ended(&addresses, limit))
+            });
+            // Without a receiver the run is over.
+            answer.send(ended).ok();
+        };
+        // If no thread can be started, the failure timeout notices the node.
+        std::thread::Builder::new().name("probe".to_owned()).spawn(ask).ok();
+        Self(answered)
+    }
+
+    /// Whether the process has ended; `None` while the host is being asked. A host that does not
+    /// answer says nothing about the process, which then counts as running.
+    pub fn answer(&self) -> Option<bool> {
+        match self.0.try_recv() {
+            Ok(ended) => Some(ended),
+            Err(TryRecvError::Empty) => None,
+            Err(TryRecvError::Disconnected) => Some(false),
+        }
+    }
+}
+
+/// The probes of a coordinator. Each is a thread that ends by itself.
 pub(crate) struct Probes {
-    /// Time that an attempt may take. A host that does not answer says nothing about the process.
+    /// Time that an attempt may take.
     limit: Duration,
-    answer: Sender<NodeId>,
-    answers: Receiver<NodeId>,
+    under_way: Vec<(NodeId, Probe)>,
 }
 
 impl Probes {
     /// Probes whose attempts each end within one heartbeat interval.
     pub fn within(failure_timeout: Duration) -> Self {
-        let (answer, answers) = channel();
-        Self { limit: heartbeat_interval(failure_timeout), answer, answers }
+        Self { limit: heartbeat_interval(failure_timeout), under_way: Vec::new() }
     }
 
     /// Asks whether the process that listened at `address` has ended.
-    pub fn ask(&self, node: NodeId, address: &str) {
-        let answer = self.answer.clone();
+    pub fn ask(&mut self, node: NodeId, address: &str) {
         let address = address.to_owned();
-        let limit = self.limit;
-        let ask = move || {
-            for pause in PAUSES_MS {
-                std::thread::sleep(Duration::from_millis(pause));
-                if has_ended(&address, limit) {
-                    // Without a receiver the run is over.
-                    answer.send(node).ok();
-                    return;
-                }
-            }
-        };
-        // If no thread can be started, the failure timeout notices the node.
-        std::thread::Builder::new().name(format!("probe of {node}")).spawn(ask).ok();
+        let find = move || address.to_socket_addrs().map(Iterator::collect);
+        self.under_way.push((node, Probe::start(Box::new(find), self.limit)));
     }
 
-    /// The nodes whose processes were found to have ended since the last call.
-    pub fn ended(&self) -> impl Iterator<Item = NodeId> + '_ {
-        self.answers.try_iter()
+    /// Takes the nodes whose processes were found to have ended since the last call.
+    pub fn take_ended(&mut self) -> Vec<NodeId> {
+        let mut ended = Vec::new();
+        self.under_way.retain(|(node, probe)| {
+            let answer = probe.answer();
+            ended.extend((answer == Some(true)).then_some(*node));
+            answer.is_none()
+        });
+        ended
     }
 }
 
-/// Whether every address of this `host:port` refuses connections.
-fn has_ended(address: &str, limit: Duration) -> bool {
-    let Ok(addresses) = address.to_socket_addrs() else { return false };
-    let mut refused = false;
-    for address in addresses {
-        match TcpStream::connect_timeout(&address, limit) {
-            Err(error) if error.kind() == ErrorKind::ConnectionRefused => refused = true,
-            _ => return false,
-        }
-    }
-    refused
+/// Whether every one of these addresses refuses connections.
+fn has_ended(addresses: &[SocketAddr], limit: Duration) -> bool {
+    let refuses = |address: &SocketAddr| {
+        let connected = TcpStream::connect_timeout(address, limit);
+        connected.is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
+    };
+    !addresses.is_empty() && addresses.iter().all(refuses)
 }
 
 #[cfg(test)]
@@ -72,13 +99,44 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_millis(500);
 
+    /// Waits until a probe of this address is answered.
+    fn answer(address: SocketAddr) -> bool {
+        let probe = Probe::at(vec![address], LIMIT);
+        loop {
+            if let Some(ended) = probe.answer() {
+                return ended;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     #[test]
     fn a_process_has_ended_when_its_host_refuses_calls() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let address = listener.local_addr().expect("bound").to_string();
-        assert!(!has_ended(&address, LIMIT), "a process listens");
+        let other = TcpListener::bind("127.0.0.1:0").expect("a free port").local_addr().expect("bound");
+        let address = listener.local_addr().expect("bound");
+        assert!(!answer(address), "a process listens");
+        assert!(!has_ended(&[other, address], LIMIT), "a process listens at one of its addresses");
         drop(listener);
-        assert!(has_ended(&address, LIMIT));
-        assert!(!has_ended("no such place", LIMIT), "an unknown host says nothing");
+        assert!(answer(address));
+        assert!(has_ended(&[other, address], LIMIT));
+        assert!(!has_ended(&[], LIMIT), "an unknown host says nothing");
+    }
+
+    #[test]
+    fn probes_name_the_nodes_whose_processes_have_ended() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let here = listener.local_addr().expect("bound").to_string();
+        let nobody = TcpListener::bind("127.0.0.1:0").expect("a free port").local_addr().expect("bound").to_string();
+        let mut probes = Probes::within(4 * LIMIT);
+        for (node, address) in [(1, &*here), (2, &*nobody), (3, "no such place")] {
+            probes.ask(NodeId::Worker(node), address);
+        }
+        let mut ended = Vec::new();
+        while !probes.under_way.is_empty() {
+            ended.extend(probes.take_ended());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(ended, [NodeId::Worker(2)]);
     }
 }

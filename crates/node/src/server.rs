@@ -172,7 +172,15 @@ pub fn run_server(
                 break;
             };
             frames += 1;
-            let TransportEvent::Frame(frame) = event else { continue };
+            let frame = match event {
+                TransportEvent::Frame(frame) => frame,
+                TransportEvent::Disconnected(NodeId::Coordinator) => {
+                    contact.disconnected(read, &transport);
+                    continue;
+                }
+                // The machine sends again what these nodes do not acknowledge.
+                TransportEvent::Disconnected(NodeId::Server(_) | NodeId::Worker(_)) => continue,
+            };
             if !contact.hears(read, &frame, &mut transport) {
                 continue;
             }

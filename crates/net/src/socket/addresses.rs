@@ -100,6 +100,11 @@ impl Addresses {
         }
     }
 
+    /// The addresses of `node` that are known.
+    pub fn of(&self, node: NodeId) -> Vec<SocketAddr> {
+        self.known.get(&node).map(|known| known.at.clone()).unwrap_or_default()
+    }
+
     /// Learns that no node answered at the address last given for `node`. The next call goes to its
     /// next address. After the last one, a host name is looked up again.
     pub fn failed(&mut self, node: NodeId) {

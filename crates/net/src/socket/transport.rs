@@ -510,6 +510,10 @@ impl Transport for SocketTransport {
         self.addresses.turn_to(node, turn);
     }
 
+    fn addresses(&self, node: NodeId) -> Vec<SocketAddr> {
+        self.addresses.of(node)
+    }
+
     fn incompatible(&self) -> Option<String> {
         self.incompatible.clone()
     }

@@ -209,7 +209,12 @@ impl WorkerShell {
 
     fn take(&mut self, event: TransportEvent) {
         match event {
-            TransportEvent::Disconnected(node) => self.silent.disconnected(node),
+            TransportEvent::Disconnected(node) => {
+                if node == NodeId::Coordinator {
+                    self.contact.disconnected(Instant::now(), &*self.transport);
+                }
+                self.silent.disconnected(node);
+            }
             TransportEvent::Frame(frame) => {
                 self.silent.heard(frame.head.from);
                 if frame.head.from == NodeId::Coordinator {
