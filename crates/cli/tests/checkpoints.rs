@@ -184,7 +184,7 @@ fn a_run_whose_last_checkpoint_fails_says_so_and_fails() {
 fn a_run_outlives_a_full_disk() {
     let fill = |_: &Process, inside: &Path| assert!(std::fs::write(inside.join("rest"), vec![1; 8 << 20]).is_err());
     let free = |_: &Process, inside: &Path| std::fs::remove_file(inside.join("rest")).unwrap();
-    outlives("full", &["the disk is full", "The run goes on without it"], fill, free);
+    outlives("full", &["the disk is full", "It is tried again while the run lasts"], fill, free);
 }
 
 #[test]
@@ -199,5 +199,5 @@ fn a_run_outlives_a_disk_that_becomes_read_only() {
     };
     let spoil = |process: &Process, inside: &Path| remount(process, inside, "remount,ro");
     let mend = |process: &Process, inside: &Path| remount(process, inside, "remount,rw");
-    outlives("read-only", &["read-only", "The run goes on without it"], spoil, mend);
+    outlives("read-only", &["read-only", "It is tried again while the run lasts"], spoil, mend);
 }

@@ -78,7 +78,7 @@ fn an_expelled_worker_is_replaced() {
     let id = launch.started("worker 1");
     launch.hear("that it is under way", |said| said.contains("%: loss").then_some(()));
     signal(id, Signal::STOP);
-    launch.hear("that it is given up", |said| said.contains("the run goes on without it").then_some(()));
+    launch.hear("that it is given up", |said| said.contains("2 workers are left").then_some(()));
     signal(id, Signal::CONT);
     assert!(launch.end(), "{}", launch.stderr());
     check_report(&launch.stdout());

@@ -52,8 +52,12 @@ pub struct Coordinator {
     checkpoints: Checkpoints,
     leases: Leases,
     now: Time,
-    /// The node whose loss ended the run, and why it counts as lost.
+    /// The node whose loss ended the run, and why it counts as lost. With replicas, the first of
+    /// the servers whose losses together ended it.
     lost: Option<(NodeId, String)>,
+    /// Servers that were lost since every shard last had all of its replicas, and why. Not saved: a
+    /// successor names later losses only.
+    unrepaired: Vec<(NodeId, String)>,
     /// Events that the shell has yet to take.
     events: Vec<MembershipEvent>,
     /// Whether the memory may have changed since the shell last asked.
@@ -78,6 +82,7 @@ impl Coordinator {
             leases: Leases::default(),
             now: Time(0),
             lost: None,
+            unrepaired: Vec::new(),
             events: Vec::new(),
             touched: true,
         }
@@ -272,8 +277,7 @@ impl Coordinator {
             Control::AskStatus => say(from, Control::Status { status: Box::new(self.status()) }, out),
             Control::Bye => self.bye(from, out),
             Control::Retire => self.retire(from, out),
-            // A problem that stops one worker's program would stop the others too.
-            Control::Fail { reason } => self.declare_lost(from, format!("it could not go on: {reason}"), out),
+            Control::Fail { reason } => self.cannot_go_on(from, &reason, out),
             // Plans and placement.
             Control::Adopted { plan, enacted, frontier } => self.adopted(from, (plan, enacted), frontier, out),
             Control::Backfilled { table, shard, server, plan } => {

@@ -73,6 +73,10 @@ impl Coordinator {
     /// Handles the loss of a node: an elastic run goes on without it where it can. Otherwise the
     /// run ends.
     pub(super) fn fail(&mut self, node: NodeId, reason: String, out: &mut Outbox) {
+        if self.lost.is_some() {
+            // The run has ended, and its nodes end one by one.
+            return;
+        }
         self.touched = true;
         if self.members.is_over() {
             self.with_checkpoints(|checkpoints, run| checkpoints.lose_last(node, run));
@@ -88,24 +92,53 @@ impl Coordinator {
         };
         if can_do_without && self.has_begun() && self.settings.is_elastic() {
             self.expel(node, &reason, out);
-        } else {
-            self.declare_lost(node, reason, out);
+        } else if self.members.is_there(node) {
+            let (first, reason) = self.first_cause(node, reason);
+            self.end(first, reason, out);
         }
+    }
+
+    /// The first of the losses that end the run together, with the reasons of all. A server is lost
+    /// for good only if servers that also held its shards were lost before it.
+    fn first_cause(&self, node: NodeId, reason: String) -> (NodeId, String) {
+        let Some(((first, first_reason), later)) = self.unrepaired.split_first() else { return (node, reason) };
+        if !matches!(node, NodeId::Server(_)) {
+            return (node, reason);
+        }
+        let last = (node, reason);
+        let later: Vec<String> =
+            later.iter().chain([&last]).map(|(node, reason)| format!("{node} was lost, too: {reason}")).collect();
+        (*first, format!("{first_reason}; before others held its shards, {}", later.join("; ")))
     }
 
     /// Removes `node` from the run. If it still sends, it is answered with the reason.
     fn expel(&mut self, node: NodeId, reason: &str, out: &mut Outbox) {
-        if self.members.expel(node, reason) {
-            self.note(node, &format!("is lost: {reason}; the run goes on without it"));
-            self.departed(node, out);
+        if !self.members.expel(node, reason) {
+            return;
+        }
+        // States facts, because another loss may end the run in the next moment.
+        let fact = match (node, self.members.present()) {
+            (NodeId::Worker(_), 1) => "1 worker is left".to_owned(),
+            (NodeId::Worker(_), left) => format!("{left} workers are left"),
+            (NodeId::Server(_) | NodeId::Coordinator, _) => "other servers hold its shards".to_owned(),
+        };
+        self.note(node, &format!("is lost: {reason}; {fact}"));
+        if matches!(node, NodeId::Server(_)) {
+            self.unrepaired.push((node, reason.to_owned()));
+        }
+        self.departed(node, out);
+    }
+
+    /// Handles the report of a node that it cannot go on. A problem that stops one worker's program
+    /// would stop the others too, so the run ends.
+    pub(super) fn cannot_go_on(&mut self, node: NodeId, reason: &str, out: &mut Outbox) {
+        if self.lost.is_none() && self.members.is_there(node) {
+            self.end(node, format!("it could not go on: {reason}"), out);
         }
     }
 
-    /// Ends the run because it cannot go on without `node`, and tells all other nodes.
-    pub(super) fn declare_lost(&mut self, node: NodeId, reason: String, out: &mut Outbox) {
-        if self.lost.is_some() || !self.members.is_there(node) {
-            return;
-        }
+    /// Ends the run because of the loss of `node`, and tells all other nodes.
+    fn end(&mut self, node: NodeId, reason: String, out: &mut Outbox) {
         for other in self.members.everybody_ever().filter(|other| *other != node) {
             say(other, Control::Lost { node, reason: reason.clone() }, out);
         }

@@ -25,6 +25,7 @@ impl Coordinator {
     pub(super) fn repair(&mut self) {
         let replicas = self.settings.replicas();
         if self.placement.is_whole_again(replicas) {
+            self.unrepaired.clear();
             self.note(NodeId::Coordinator, &format!("has its replicas: every shard is held by {replicas} servers"));
         }
         self.lay_out(Placement::repair);

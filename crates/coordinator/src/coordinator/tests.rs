@@ -367,3 +367,91 @@ fn shards_move_between_uneven_servers_when_it_is_worth_it_and_not_all_the_time()
     let moved = coordinator.plan().chains.iter().filter(|chain| chain.backfilling == [1]).count();
     assert_eq!(moved, 2, "from the first server to the second: {:?}", coordinator.plan().chains);
 }
+
+/// An elastic run with two replicas of each shard that has begun. Returns its nodes, too.
+fn replicated(servers: u32, workers: u32) -> (Coordinator, Vec<(NodeId, Source)>) {
+    let membership = Membership::Elastic { replicas: 2, shards_per_server: 1 };
+    let mut coordinator = Coordinator::new(RunSize { servers, workers }, membership, Span::from_secs(2));
+    let servers = (0..servers).map(|_| NodeRole::Server);
+    let roles = servers.chain((0..workers).map(|_| NodeRole::Worker));
+    let members = (0..).zip(roles).map(|(token, role)| join(&mut coordinator, Time(0), role, token).expect("a place"));
+    let members: Vec<_> = members.collect();
+    for (node, source) in &members {
+        said(&mut coordinator, Time(0), *node, *source, Control::Heartbeat);
+    }
+    coordinator.take_events();
+    (coordinator, members)
+}
+
+/// Takes the coordinator's news as lines.
+fn news(coordinator: &mut Coordinator) -> Vec<String> {
+    coordinator.take_events().into_iter().map(|event| format!("{} {}", event.node, event.what)).collect()
+}
+
+#[test]
+fn the_first_of_the_losses_that_end_a_run_is_named() {
+    let (mut coordinator, members) = replicated(2, 2);
+    let mut out = Outbox::new();
+    coordinator.gone(NodeId::Server(1), &mut out);
+    assert_eq!(news(&mut coordinator), ["server 1 is lost: its process has ended; other servers hold its shards"]);
+    assert_eq!(coordinator.lost(), None);
+    controls(&mut out);
+    coordinator.gone(NodeId::Server(0), &mut out);
+    let reason = "its process has ended; before others held its shards, server 0 was lost, too: its process has ended";
+    assert_eq!(coordinator.lost(), Some((NodeId::Server(1), reason)));
+    let told: Vec<_> =
+        out.drain().filter(|frame| matches!(frame.message, Message::Control(Control::Lost { .. }))).collect();
+    let to: Vec<NodeId> = told.iter().map(|frame| frame.head.to).collect();
+    assert_eq!(to, [NodeId::Server(0), NodeId::Worker(0), NodeId::Worker(1)]);
+    // The survivors end, and so do their processes.
+    let now = Time(0) + Span::from_secs(1);
+    for (node, source) in &members[2..] {
+        coordinator.gone(*node, &mut out);
+        said(&mut coordinator, now, *node, *source, Control::Fail { reason: "lost server 1".to_owned() });
+    }
+    assert!(news(&mut coordinator).is_empty(), "the run has ended");
+    assert_eq!(coordinator.lost(), Some((NodeId::Server(1), reason)));
+}
+
+#[test]
+fn a_loss_that_was_made_good_is_no_cause_of_a_later_one() {
+    let (mut coordinator, _) = replicated(3, 1);
+    let now = Time(0) + Span::from_secs(1);
+    coordinator.gone(NodeId::Server(1), &mut Outbox::new());
+    // The others adopt the plans that give every shard two replicas again.
+    for _ in 0..4 {
+        let plan = coordinator.plan().number;
+        for server in [NodeId::Server(0), NodeId::Server(2)] {
+            let source = source(&coordinator, server);
+            let adopted = Control::Adopted { plan, enacted: false, frontier: types::Clock(0) };
+            said(&mut coordinator, now, server, source, adopted);
+        }
+    }
+    assert!(news(&mut coordinator).iter().any(|line| line.contains("has its replicas")));
+    coordinator.gone(NodeId::Server(2), &mut Outbox::new());
+    assert_eq!(coordinator.lost(), None);
+    coordinator.gone(NodeId::Server(0), &mut Outbox::new());
+    let reason = "its process has ended; before others held its shards, server 0 was lost, too: its process has ended";
+    assert_eq!(coordinator.lost(), Some((NodeId::Server(2), reason)));
+}
+
+#[test]
+fn a_worker_that_fails_by_itself_is_the_cause_whatever_was_lost_before() {
+    let (mut coordinator, members) = replicated(3, 2);
+    coordinator.gone(NodeId::Server(1), &mut Outbox::new());
+    let (node, source) = members[4];
+    said(&mut coordinator, Time(0), node, source, Control::Fail { reason: "no such file".to_owned() });
+    assert_eq!(coordinator.lost(), Some((node, "it could not go on: no such file")));
+}
+
+#[test]
+fn the_loss_of_a_worker_says_how_many_are_left() {
+    let (mut coordinator, _) = replicated(2, 3);
+    let lost = |worker: u32, left: &str| format!("worker {worker} is lost: its process has ended; {left} left");
+    for (worker, left) in [(2, "2 workers are"), (0, "1 worker is")] {
+        coordinator.gone(NodeId::Worker(worker), &mut Outbox::new());
+        assert_eq!(news(&mut coordinator), [lost(worker, left)]);
+    }
+    coordinator.gone(NodeId::Worker(1), &mut Outbox::new());
+    assert_eq!(coordinator.lost(), Some((NodeId::Worker(1), "its process has ended")));
+}

@@ -139,7 +139,7 @@ impl CheckpointPublisher {
             tracing::error!("NO LAST CHECKPOINT: {reason}. The run ends without it; earlier ones still exist");
             self.last_failed = Some(reason);
         } else {
-            tracing::error!("NO CHECKPOINT: {reason}. The run goes on without it, and tries again");
+            tracing::error!("NO CHECKPOINT: {reason}. It is tried again while the run lasts");
         }
     }
 
