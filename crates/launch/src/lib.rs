@@ -12,6 +12,7 @@
 //! - A signal goes only to a process that has not been waited for. So it never hits another process
 //!   that got the same process id later.
 
+mod cause;
 mod namespace;
 mod output;
 mod plan;

@@ -48,6 +48,8 @@ impl ProcessKind {
 pub struct PlannedProcess {
     /// What the process does.
     pub kind: ProcessKind,
+    /// Whether it is the coordinator, alone or beside a server.
+    pub coordinates: bool,
     /// The process's name in messages.
     pub name: String,
     /// The arguments of the command `slackwater`.
@@ -115,17 +117,18 @@ impl RunPlan {
         arguments.extend(self.replicas.map(|replicas| format!("--replicas={replicas}").into()));
         arguments.extend(self.coordination());
         let kind = ProcessKind::Coordinator;
-        PlannedProcess { kind, name: kind.word().to_owned(), arguments }
+        PlannedProcess { kind, coordinates: true, name: kind.word().to_owned(), arguments }
     }
 
     /// The server of a place, or, without `place`, one that takes any free place.
     pub fn server(&self, place: Option<u32>) -> PlannedProcess {
         let mut arguments = self.arguments("server", place);
         arguments.extend(self.server.iter().cloned());
-        if place == Some(0) && self.replicas.is_none() {
+        let coordinates = place == Some(0) && self.replicas.is_none();
+        if coordinates {
             arguments.extend(self.coordination());
         }
-        PlannedProcess { kind: ProcessKind::Server, name: name(ProcessKind::Server, place), arguments }
+        PlannedProcess { kind: ProcessKind::Server, coordinates, name: name(ProcessKind::Server, place), arguments }
     }
 
     /// The worker of a place, or, without `place`, one that takes any free place.
@@ -133,7 +136,8 @@ impl RunPlan {
         let mut arguments = self.arguments("worker", place);
         arguments.push("--".into());
         arguments.extend(self.program.iter().cloned());
-        PlannedProcess { kind: ProcessKind::Worker, name: name(ProcessKind::Worker, place), arguments }
+        let kind = ProcessKind::Worker;
+        PlannedProcess { kind, coordinates: false, name: name(kind, place), arguments }
     }
 
     fn arguments(&self, command: &str, place: Option<u32>) -> Vec<OsString> {
@@ -193,6 +197,7 @@ mod tests {
             assert_eq!(line.contains("--metrics=here:9"), kind == "server", "{line}");
             assert_eq!(line.contains("--coordinate --servers=2 --workers=3"), name == "server 0", "{line}");
             assert_eq!(line.ends_with(" -- demo --json"), kind == "worker", "{line}");
+            assert_eq!(process.coordinates, name == "server 0", "{line}");
         }
         let plan = RunPlan { replicas: Some(2), ..plan };
         let processes = plan.processes();

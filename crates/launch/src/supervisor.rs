@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
+use crate::cause::{Cause, Loss, cause};
 use crate::start::this_program;
 use crate::{OutputTarget, PlannedProcess, Process, ProcessError, ProcessKind, SignalFlag, Start};
 
@@ -95,6 +96,7 @@ pub struct Supervisor {
 #[derive(Debug)]
 struct Running {
     kind: ProcessKind,
+    coordinates: bool,
     process: Process,
     last_error: LastError,
     is_replacement: bool,
@@ -102,28 +104,6 @@ struct Running {
 
 /// The last error that a process printed, found in its output while that is forwarded.
 type LastError = Arc<Mutex<Option<String>>>;
-
-/// A process whose end the run does not survive.
-struct Loss {
-    name: String,
-    /// Which process, and how it ended.
-    what: String,
-    by_signal: bool,
-    /// Whether the process replaced another. Such a process may have started when the run was
-    /// already over; if the run went well, its failure does not count.
-    is_replacement: bool,
-}
-
-/// The loss that likely caused the others: that of a killed process, else the first whose last
-/// error does not blame another process.
-fn cause<'a>(losses: &'a [Loss], last_errors: &BTreeMap<String, String>) -> Option<&'a Loss> {
-    let blames_another = |loss: &&Loss| {
-        let words = last_errors.get(&loss.name).map_or("", String::as_str);
-        words.contains("lost ") || words.contains("another worker could not go on")
-    };
-    let killed = losses.iter().find(|loss| loss.by_signal);
-    killed.or_else(|| losses.iter().find(|loss| !blames_another(loss))).or(losses.first())
-}
 
 impl Supervisor {
     /// Supervises processes of this program. Without `replacements`, the loss of any process ends
@@ -153,7 +133,7 @@ impl Supervisor {
     }
 
     fn start_as(&mut self, planned: PlannedProcess, is_replacement: bool) -> Result<(), ProcessError> {
-        let PlannedProcess { kind, name, arguments } = planned;
+        let PlannedProcess { kind, coordinates, name, arguments } = planned;
         let last_error = LastError::default();
         // The standard output of workers has no prefix: one worker prints the result there, which
         // another program may read.
@@ -165,7 +145,7 @@ impl Supervisor {
             .own_session()
             .spawn()?;
         tracing::info!(process = process.id(), "started {name}");
-        self.running.push(Running { kind, process, last_error, is_replacement });
+        self.running.push(Running { kind, coordinates, process, last_error, is_replacement });
         Ok(())
     }
 
@@ -178,7 +158,7 @@ impl Supervisor {
         while !self.running.is_empty() {
             self.kill_due(begin.elapsed());
             for loss in self.reap()? {
-                if !loss.is_replacement {
+                if !loss.is_replacement && !loss.is_survived {
                     first_loss.get_or_insert_with(Instant::now);
                 }
                 losses.push(loss);
@@ -201,9 +181,7 @@ impl Supervisor {
         }
         match cause(&losses, &last_errors) {
             None => Ok(()),
-            Some(Loss { name, what, .. }) => {
-                Err(LaunchFailure::Lost { what: what.clone(), words: last_errors.get(name).cloned() })
-            }
+            Some(Cause { what, words }) => Err(LaunchFailure::Lost { what, words }),
         }
     }
 
@@ -224,8 +202,7 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Moves processes that have ended from `running` to `ended`. Returns the losses that the run
-    /// does not survive.
+    /// Moves processes that have ended from `running` to `ended`. Returns those that failed.
     fn reap(&mut self) -> Result<Vec<Loss>, ProcessError> {
         let mut ended = Vec::new();
         for mut running in std::mem::take(&mut self.running) {
@@ -242,10 +219,9 @@ impl Supervisor {
         Ok(losses)
     }
 
-    /// The loss that the end of a process means; none if the process succeeded or the run continues
-    /// without it.
+    /// The loss that the end of a process means; none if the process succeeded or the run is over.
     fn judge(&mut self, running: &Running, status: ExitStatus) -> Result<Option<Loss>, ProcessError> {
-        let Running { kind, process, is_replacement, .. } = running;
+        let Running { kind, coordinates, process, is_replacement, .. } = running;
         if status.success() {
             // Only the coordinator's end says that the run is over: a server or worker that ends
             // with success may have left.
@@ -254,17 +230,21 @@ impl Supervisor {
             }
             return Ok(None);
         }
-        let what = format!("{} (process {}) {}", process.name(), process.id(), in_words(status));
+        let role = if *coordinates && *kind == ProcessKind::Server { ", also the coordinator," } else { "" };
+        let what = format!("{} (process {}){role} {}", process.name(), process.id(), in_words(status));
         eprintln!("launch | {what}");
         let by_signal = status.code().is_none();
         // A process that fails in any other way would fail again, so it is not replaced.
         let by_chance = by_signal
             || status.code() == Some(EXPELLED_STATUS.into())
             || *kind == ProcessKind::Server && status.code() == Some(PANICKED_STATUS);
-        if by_chance && self.does_without(*kind, process.name())? || self.over.is_some() {
+        let is_survived = by_chance && self.does_without(*kind, process.name())?;
+        if self.over.is_some() {
             return Ok(None);
         }
-        Ok(Some(Loss { name: process.name().to_owned(), what, by_signal, is_replacement: *is_replacement }))
+        let name = process.name().to_owned();
+        let is_replacement = *is_replacement;
+        Ok(Some(Loss { name, what, by_signal, coordinates: *coordinates, is_survived, is_replacement }))
     }
 
     /// Whether the run goes on without a lost process. Starts a replacement if there is one.
@@ -388,24 +368,5 @@ mod tests {
         let forwarded = io::read_to_string(from).unwrap();
         assert_eq!(forwarded, "w | error: a\nw | error: b \nw | \nw | no error: c\n");
         assert_eq!(last_error.lock().unwrap().as_deref(), Some("b"));
-    }
-
-    #[test]
-    fn cause_is_the_killed_process_or_one_that_blames_no_other() {
-        let loss = |name: &str, by_signal| Loss {
-            name: name.to_owned(),
-            what: String::new(),
-            by_signal,
-            is_replacement: false,
-        };
-        let words = |words: &[(&str, &str)]| {
-            words.iter().map(|(name, said)| ((*name).to_owned(), (*said).to_owned())).collect()
-        };
-        let losses = [loss("a", false), loss("b", false), loss("c", true)];
-        let found = |losses, said: &[(&str, &str)]| cause(losses, &words(said)).map(|loss| loss.name.clone());
-        assert_eq!(found(&losses[..0], &[]), None);
-        assert_eq!(found(&losses, &[]).as_deref(), Some("c"));
-        assert_eq!(found(&losses[..2], &[("a", "lost b: it could not go on"), ("b", "no file")]).as_deref(), Some("b"));
-        assert_eq!(found(&losses[..2], &[("a", "lost x"), ("b", "lost x")]).as_deref(), Some("a"));
     }
 }
