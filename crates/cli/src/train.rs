@@ -190,9 +190,12 @@ fn see_through(
     }
 }
 
-/// Ends the session of a worker that cannot go on. It aborts the run with the reason, except in two
-/// cases, where the others go on without it:
-/// - It joined late with settings that differ from the others': it has done nothing yet.
+/// Ends the session of a worker that cannot go on. It aborts the run with the reason, except in
+/// these cases:
+/// - Another worker failed: it waits until the coordinator has named that worker, because the
+///   coordinator blames the first that aborts the run.
+/// - It joined late with settings that differ from the others': it has done nothing yet, and the
+///   others go on without it.
 /// - It was told to leave: the others do the rest of its work.
 fn give_up(session: Session, error: anyhow::Error) -> anyhow::Result<()> {
     use slackwater::Error;
@@ -201,6 +204,12 @@ fn give_up(session: Session, error: anyhow::Error) -> anyhow::Result<()> {
             session.close()?;
             eprintln!("{}", TrainError::Left);
             return Ok(());
+        }
+        Some(TrainError::Other) => {
+            // The worker that failed reaches no barrier any more.
+            let error = session.barrier().err().map_or(error, anyhow::Error::from);
+            session.abandon(&format!("{error:#}"));
+            return Err(error);
         }
         Some(TrainError::Cluster(Error::Leases { .. } | Error::Table { .. })) if session.joined_late() => {
             session.close()?
