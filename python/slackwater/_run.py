@@ -71,6 +71,13 @@ class Run:
         if self._server is not None:
             self._server.end()
 
+    def _fail(self, error: BaseException) -> None:
+        """Tells the other nodes that this worker failed, so that it does not count as finished. If
+        this process runs the coordinator, waits until that has told them, too."""
+        self._session.abandon(f"{type(error).__name__}: {error}")
+        if self._server is not None:
+            self._server.see_out()
+
     def __enter__(self) -> "Run":
         return self
 
@@ -81,8 +88,7 @@ class Run:
         if kind is None or issubclass(kind, SystemExit) and error.code in (None, 0):
             self.shutdown()
         else:
-            # Tell the other nodes, so that this worker does not count as finished.
-            self._session.abandon(f"{kind.__name__}: {error}")
+            self._fail(error)
 
 
 _run: Optional[Run] = None
@@ -308,11 +314,10 @@ def _leave() -> None:
     run, _run = _run, None
     if run is None or not run._session.is_held:
         return
-    # After an uncaught exception: tell the other nodes, so that this worker does not count as
-    # finished.
+    # After an uncaught exception.
     failed = getattr(sys, "last_value", None)
     if failed is not None:
-        run._session.abandon(f"{type(failed).__name__}: {failed}")
+        run._fail(failed)
         return
     try:
         run.shutdown()

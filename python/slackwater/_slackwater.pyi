@@ -35,7 +35,13 @@ class SlackwaterError(RuntimeError):
 
 class RunError(SlackwaterError):
     """The run is over for this process, or it is in no run. Start the run again, or call
-    ``init()``."""
+    ``init()``.
+
+    If a node was lost, ``node`` is its name, such as ``"worker 3"``, and ``reason`` says how it was
+    lost. Otherwise both are None."""
+
+    node: Optional[str]
+    reason: Optional[str]
 
 class TableError(SlackwaterError):
     """A table's settings, its keys, a batch or a data lease do not fit."""
@@ -161,6 +167,7 @@ class Session:
     def is_open(self) -> bool: ...
     @property
     def failure_was_reported(self) -> bool: ...
+    def check(self) -> None: ...
     @property
     def joined_late(self) -> bool: ...
     @property
@@ -191,4 +198,5 @@ class Server:
         place: Optional[int] = None,
     ) -> None: ...
     def wait(self) -> None: ...
+    def see_out(self) -> None: ...
     def end(self) -> None: ...

@@ -75,7 +75,7 @@ def tables(servers: int) -> dict[str, float]:
     import numpy
 
     coordinator = _launch.free_address()
-    serving = _launch.start_servers(coordinator, servers, 1, None, 10.0, True)
+    serving = _launch.Servers(coordinator, servers, 1, None, 10.0, True)
     try:
         with _run.init(coordinator):
             rows = MEBIBYTES * 1024
@@ -106,7 +106,7 @@ def tables(servers: int) -> dict[str, float]:
             found["smallest push over Rust's, µs more"] = (median["smallest"][0] - median["smallest"][1]) * 1e6
             return found
     finally:
-        _launch.end(serving, 15.0)
+        serving.end(15.0)
 
 
 def _perceptron(torch: Any) -> Any:

@@ -48,14 +48,14 @@ def test_launch_returns_the_results_of_all_workers():
 def test_local_rank_is_the_workers_number_on_its_host(monkeypatch):
     assert slackwater.launch(slackwater.local_rank, workers=2, servers=1) == [0, 1]
     coordinator = _launch.free_address()
-    servers = _launch.start_servers(coordinator, 1, 2, None, 5.0, True)
+    servers = _launch.Servers(coordinator, 1, 2, None, 5.0, True)
     other = subprocess.Popen([sys.executable, "-c", f"import slackwater; slackwater.init('{coordinator}', rank=0)"])
     with slackwater.init(coordinator, rank=1):
         assert slackwater.local_rank() == 1
         monkeypatch.setenv("LOCAL_RANK", "5")
         assert slackwater.local_rank() == 5
     assert other.wait() == 0
-    _launch.end(servers, 20.0)
+    servers.end(20.0)
     monkeypatch.delenv("LOCAL_RANK")
     with slackwater.init():
         assert slackwater.local_rank() == 0

@@ -288,11 +288,11 @@ def test_lost_server_is_reported():
 import os, numpy, slackwater
 from slackwater import _launch
 coordinator = _launch.free_address()
-servers = _launch.start_servers(coordinator, 1, 1, None, 1.0, True)
+servers = _launch.Servers(coordinator, 1, 1, None, 1.0, True)
 slackwater.init(coordinator, failure_timeout=1.0)
 table = slackwater.Table("t", rows=2, updater="sum")
 table.push(numpy.ones(2, "float32"))
-servers[0].kill()
+servers.processes[0].kill()
 try:
     while True:
         table.push(numpy.ones(2, "float32"))
@@ -307,11 +307,11 @@ os._exit(0)
 @pytest.mark.parametrize("shuts_down", [False, True])
 def test_init_begins_another_run_after_a_loss(shuts_down):
     coordinator = _launch.free_address()
-    (servers,) = _launch.start_servers(coordinator, 1, 1, None, 1.0, True)
+    servers = _launch.Servers(coordinator, 1, 1, None, 1.0, True)
     lost = slackwater.init(coordinator, failure_timeout=1.0)
     assert slackwater.is_initialized()
     table = slackwater.Table("t", rows=1, updater="sum")
-    servers.kill()
+    servers.processes[0].kill()
     with pytest.raises(slackwater.RunError, match="lost"):
         while True:
             table.push([1])
@@ -328,10 +328,10 @@ def test_init_begins_another_run_after_a_loss(shuts_down):
 
 def test_shutdown_raises_a_loss_that_no_call_has_raised():
     coordinator = _launch.free_address()
-    (servers,) = _launch.start_servers(coordinator, 1, 1, None, 1.0, True)
+    servers = _launch.Servers(coordinator, 1, 1, None, 1.0, True)
     run = slackwater.init(coordinator, failure_timeout=1.0)
     table = slackwater.Table("t", rows=1, updater="sum")
-    servers.kill()
+    servers.processes[0].kill()
     table.push_async([1])
     limit = time.monotonic() + 20
     while slackwater.is_initialized():

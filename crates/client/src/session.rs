@@ -140,6 +140,24 @@ impl Session {
         self.shared.driver.failure()
     }
 
+    /// Fails with [`Error::Run`] if the run has failed for this worker, as every call that waits
+    /// does, but does not wait.
+    ///
+    /// ```
+    /// use slackwater::{RunSize, Session};
+    ///
+    /// let mut sessions = Session::embedded(RunSize { servers: 1, workers: 2 })?;
+    /// sessions[0].check()?;
+    /// sessions.remove(1).abandon("its data is missing");
+    /// sessions[0].barrier().expect_err("the other worker has left");
+    /// let error = sessions[0].check().expect_err("that ends the run");
+    /// assert!(error.to_string().starts_with("lost worker 1: it could not go on: its data is missing"));
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
+    pub fn check(&self) -> Result<(), Error> {
+        Ok(self.shared.driver.check()?)
+    }
+
     /// Whether this is an elastic run, which nodes join and leave while it lasts
     /// ([`Membership::Elastic`](crate::cluster::Membership)).
     ///

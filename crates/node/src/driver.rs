@@ -314,6 +314,11 @@ impl Driver {
         lock(&self.shell).failure()
     }
 
+    /// Fails as every call that waits does, if the run has failed for this worker.
+    pub fn check(&self) -> Result<(), NodeError> {
+        lock(&self.shell).tell_failure().map_or(Ok(()), Err)
+    }
+
     /// Counts of what the transport has moved.
     pub fn traffic(&self) -> Traffic {
         lock(&self.shell).traffic()

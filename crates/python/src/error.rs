@@ -12,7 +12,9 @@ pyo3::create_exception!(
     slackwater,
     RunError,
     SlackwaterError,
-    "The run is over for this process, or it is in no run. Start the run again, or call ``init()``."
+    "The run is over for this process, or it is in no run. Start the run again, or call ``init()``.\n\n\
+     If a node was lost, ``node`` is its name, such as ``'worker 3'``, and ``reason`` says how it was lost. Otherwise \
+     both are None."
 );
 pyo3::create_exception!(
     slackwater,
@@ -34,8 +36,11 @@ static RAISED: PyOnceLock<Mutex<Option<PyErr>>> = PyOnceLock::new();
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
     RAISED.get_or_init(py, || Mutex::new(None));
+    let run_error = py.get_type::<RunError>();
+    run_error.setattr("node", py.None())?;
+    run_error.setattr("reason", py.None())?;
     module.add("SlackwaterError", py.get_type::<SlackwaterError>())?;
-    module.add("RunError", py.get_type::<RunError>())?;
+    module.add("RunError", run_error)?;
     module.add("TableError", py.get_type::<TableError>())?;
     module.add("RefusedError", py.get_type::<RefusedError>())
 }
@@ -52,6 +57,18 @@ pub fn is_interrupted() -> bool {
     })
 }
 
+/// The exception for the failure of a run.
+fn run_error(py: Python<'_>, error: &NodeError) -> PyErr {
+    let raised = RunError::new_err(error.to_string());
+    if let NodeError::Lost { node, reason } | NodeError::GivenUp { node, reason } = error {
+        let told = raised.value(py).setattr("node", node.to_string());
+        if let Err(problem) = told.and_then(|()| raised.value(py).setattr("reason", reason)) {
+            return problem;
+        }
+    }
+    raised
+}
+
 /// Converts an error of the client crate to its exception.
 pub fn raise(py: Python<'_>, error: slackwater::Error) -> PyErr {
     use slackwater::Error;
@@ -61,7 +78,8 @@ pub fn raise(py: Python<'_>, error: slackwater::Error) -> PyErr {
             let kept = RAISED.get(py).and_then(|kept| kept.lock().unwrap_or_else(PoisonError::into_inner).take());
             kept.unwrap_or_else(|| pyo3::exceptions::PyKeyboardInterrupt::new_err(()))
         }
-        Error::Run(_) | Error::Batch(TableFailure::Left) => RunError::new_err(text),
+        Error::Run(error) => run_error(py, &error),
+        Error::Batch(TableFailure::Left) => RunError::new_err(text),
         Error::Refused { .. } => RefusedError::new_err(text),
         Error::Spec(_) | Error::RunSize(_) => PyValueError::new_err(text),
         Error::Table { .. } | Error::Batch(_) | Error::Keys(_) | Error::Leases { .. } => TableError::new_err(text),

@@ -34,6 +34,16 @@ impl PyServer {
         if thread.as_ref().is_some_and(JoinHandle::is_finished) { thread.take() } else { None }
     }
 
+    /// Waits until the thread has ended, at most for [`GOODBYE`].
+    fn wait_for_end(&self, py: Python<'_>) -> PyResult<()> {
+        let begin = Instant::now();
+        while self.ended().is_none() && !self.was_joined() && begin.elapsed() < GOODBYE {
+            py.detach(|| std::thread::sleep(LOOK / 10));
+            py.check_signals()?;
+        }
+        Ok(())
+    }
+
     /// Whether the thread was joined, so that its result is known.
     fn was_joined(&self) -> bool {
         self.thread.lock().unwrap_or_else(PoisonError::into_inner).is_none()
@@ -87,16 +97,19 @@ impl PyServer {
         }
     }
 
+    /// Waits until serving has ended, for at most a few seconds, and tells no server to leave: for
+    /// a run that has failed, whose coordinator tells the other nodes why. Does not report how
+    /// serving went.
+    fn see_out(&self, py: Python<'_>) -> PyResult<()> {
+        check_process(self.process)?;
+        self.wait_for_end(py)
+    }
+
     /// Tells the servers to leave and waits a few seconds, so that their addresses are free again.
     /// Does not report how serving went: for a run that is lost or never began.
     fn end(&self, py: Python<'_>) -> PyResult<()> {
         check_process(self.process)?;
         self.leave.ask();
-        let begin = Instant::now();
-        while self.ended().is_none() && !self.was_joined() && begin.elapsed() < GOODBYE {
-            py.detach(|| std::thread::sleep(LOOK / 10));
-            py.check_signals()?;
-        }
-        Ok(())
+        self.wait_for_end(py)
     }
 }

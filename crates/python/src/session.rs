@@ -175,6 +175,11 @@ impl PySession {
         self.failure(py).is_some_and(|failure| failure.was_reported)
     }
 
+    /// Raises why the run has failed, if it has.
+    fn check(&self, py: Python<'_>) -> PyResult<()> {
+        self.call(py, slackwater::Session::check)
+    }
+
     /// Whether this worker joined while the run was under way.
     #[getter]
     fn joined_late(&self) -> PyResult<bool> {

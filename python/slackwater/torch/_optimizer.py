@@ -150,6 +150,9 @@ class DistributedOptimizer(torch.optim.Optimizer):
         :class:`slackwater.RefusedError` if a gradient was not finite (with slack 0, of any worker),
         and :class:`slackwater.RunError` if the run is over."""
         if not self._run._session.is_open:
+            if self._run._session.is_held:
+                # The run is lost: the error names the first cause.
+                self._run._session.check()
             raise RunError("the run of this optimiser is over; make another one in a new run, or train with the optimiser that it wraps")
         given = vars(self)
         return self._policy.step(closure, _policies.Scaled(given.get("grad_scale"), given.get("found_inf")))
