@@ -296,6 +296,16 @@ impl<T: Number> Rows<T> {
         self.active.iter_mut().for_each(|active| active.remove(slots));
     }
 
+    /// Removes all rows of a sparse table, with their state. Returns their memory, which may take
+    /// long to free. The caller must tell all parts that know rows by their slots in the same step.
+    pub fn clear(&mut self, spec: &TableSpec) -> impl Send + use<T> {
+        debug_assert!(!self.is_dense(), "every row of a dense table exists");
+        self.lists.clear();
+        self.pending = PendingRows::new(spec);
+        self.active = ActiveSet::of(spec);
+        self.slab.clear(spec.shape)
+    }
+
     /// Puts the rows in position order and frees the memory of removed rows, if it is time. Returns
     /// the new slot of each old one, `ABSENT` for a free one. The caller must tell all parts that
     /// know rows by their slots in the same step.

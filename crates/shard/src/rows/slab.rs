@@ -286,13 +286,13 @@ impl<T: Number> Slab<T> {
         self.index.insert(&new);
         self.slots.made(&new, reused.len());
         self.slab.resize(self.slot_count() * self.stride, T::ZERO);
-        self.clear(&reused);
+        self.zero(&reused);
         self.fill(new.into_iter());
         Ok(())
     }
 
     /// Zeroes the weights and the updater's state of rows.
-    fn clear(&mut self, slots: &[u32]) {
+    fn zero(&mut self, slots: &[u32]) {
         self.will_change(Slots::List(slots));
         for slot in slots {
             self.slab[*slot as usize * self.stride..][..self.stride].fill(T::ZERO);
@@ -334,9 +334,16 @@ impl<T: Number> Slab<T> {
         freed
     }
 
+    /// Removes all rows of a sparse table. Returns their memory, which may take long to free. Keeps
+    /// the learning rates and the count of examples.
+    pub fn clear(&mut self, shape: TableShape) -> impl Send + use<T> {
+        let index = std::mem::replace(&mut self.index, Index::new(shape, self.range));
+        (index, std::mem::take(&mut self.slots), std::mem::take(&mut self.slab), self.copy.take())
+    }
+
     /// Gives rows their initial weights and zero state. They keep their slots.
     pub fn reset(&mut self, slots: &[u32], positions: &[u64]) {
-        self.clear(slots);
+        self.zero(slots);
         self.fill(positions.iter().copied().zip(slots.iter().copied()));
     }
 

@@ -403,3 +403,87 @@ fn removed_rows_are_no_longer_pending() {
     rows.remove(&[1]);
     assert_eq!(rows.save().pending, (vec![2, 3], vec![(Clock(1), vec![3])]));
 }
+
+#[test]
+fn cleared_rows_are_gone_from_every_part() {
+    let updater = UpdaterSpec::Proximal { rate: 1.0, l1: 1.0 };
+    let kkt = TableSpec::sparse("w", 2).updater(updater).codecs(types::Codecs::up(["kkt"]));
+    let combine = types::Combine::Clock(types::Reduce::Sum);
+    for spec in [kkt.combine(combine), TableSpec::sparse("t", 2).ordered().combine(combine)] {
+        let mut rows = rows_of(&spec);
+        rows.name_rows(true);
+        let positions: Vec<u64> = (1..100).collect();
+        rows.make_rows(&positions).expect("there is room");
+        rows.make_pending(Clock(0), &[1, 2]);
+        rows.tune(Clock(0), Setting::Rate(0.5));
+        rows.count_examples(7);
+        assert!(rows.resolve(&list(5, &positions), true).is_ok());
+        (0..2).for_each(|_| rows.apply_clock(Clock(0), &[0, 1], vec![1e-3; 4]));
+        rows.begin_copy();
+        let rates = rows.save().rates;
+        drop(rows.clear(&spec));
+        assert_eq!((rows.len(), rows.slot_count(), rows.slab.capacity()), (0, 0, 0));
+        let SavedRows { rates: kept, examples, pending } = rows.save();
+        assert_eq!((kept, examples, pending), (rates, 7, (vec![], vec![])));
+        assert!(!rows.is_being_copied());
+        let known = KeyPart::Known { signature: Signature(5), start: 0, count: 99 };
+        assert!(matches!(rows.resolve(&known, false), Err(NotApplied::UnknownKeys(5))), "no list names slots");
+        assert_eq!(rows.scan(PositionRange::ALL, usize::MAX).0, []);
+        rows.make_rows(&[50, 60]).expect("there is room");
+        assert_eq!(rows.scan(PositionRange::ALL, usize::MAX).0, [50, 60]);
+        assert!(rows.active_bits(&[0, 1]).get(0) && rows.active_bits(&[0, 1]).get(1));
+        let mut read = [1.0; 4];
+        rows.read(Clock(1), as_slots(&[0, 1]), &mut read);
+        assert_eq!(read, [0.0; 4]);
+    }
+}
+
+/// How long it takes to lay out short rows, to give back the memory of deleted ones, and to forget
+/// all rows: `cargo test --release -p slackwater-shard --lib -- --ignored --nocapture
+/// pauses_by_bytes`.
+#[test]
+#[ignore = "a measurement, for the release profile"]
+fn pauses_by_bytes() {
+    // A row state of 32 bytes: four weights and four numbers of the updater.
+    const ROW_BYTES: u64 = 32;
+    const BATCH: u64 = 1 << 16;
+    let adagrad = UpdaterSpec::Adagrad { rate: 0.1, epsilon: 1e-8 };
+    for gibibytes in [1, 4] {
+        let rows = (gibibytes << 30) / ROW_BYTES;
+        let mut table = rows_of(&spec(Placement::Spread, 4, adagrad.clone()));
+        let mut longest = [std::time::Duration::ZERO; 4];
+        let mut timed = |what: usize, act: &mut dyn FnMut()| {
+            let begin = std::time::Instant::now();
+            act();
+            longest[what] = longest[what].max(begin.elapsed());
+        };
+        let batch = |first: u64, step: u64| {
+            let mut positions: Vec<u64> =
+                (first..rows.min(first + BATCH * step)).step_by(step as usize).map(mix).collect();
+            positions.sort_unstable();
+            positions
+        };
+        for first in (0..rows).step_by(BATCH as usize) {
+            let positions = batch(first, 1);
+            timed(0, &mut || drop(table.make_rows(&positions)));
+            timed(1, &mut || drop(table.put_in_order()));
+        }
+        assert_eq!(table.len() as u64, rows);
+        let mut moved = 0;
+        for first in (0..rows).step_by(BATCH as usize) {
+            if first / BATCH % 8 < 5 {
+                drop(table.remove(&batch(first, 1)));
+                timed(2, &mut || moved += table.put_in_order().map_or(0, |_| 1));
+            }
+        }
+        let left = table.len();
+        let table_spec = spec(Placement::Spread, 4, adagrad.clone());
+        let mut cleared = None;
+        timed(3, &mut || cleared = Some(table.clear(&table_spec)));
+        let [made, ordered, compacted, forgotten] = longest.map(|longest| longest.as_secs_f64());
+        println!(
+            "{gibibytes} GiB: a batch made {made:.3} s, laid out {ordered:.3} s, compacted {moved} times {compacted:.3} s, \
+             {left} rows forgotten {forgotten:.3} s"
+        );
+    }
+}

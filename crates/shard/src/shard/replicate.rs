@@ -5,6 +5,7 @@
 //! changes nothing.
 
 use crate::changes::ChangeLog;
+use crate::discarded::Discarded;
 use crate::follow::Followers;
 use crate::follow::replica::peers::ChainRole;
 use crate::follow::replica::{Arrival, Replication};
@@ -12,7 +13,7 @@ use crate::metadata::ShardMetadata;
 use crate::shard::Shard;
 use crate::shard::remove::follow_removal;
 use crate::view::ShardView;
-use types::{Clock, NodeId, Plan, Position, PositionRange, Time, WorkerId};
+use types::{Clock, NodeId, Plan, Position, Time, WorkerId};
 use update::Number;
 use wire::{ChunkContents, Outbox, ReplicaChunk, Replicated};
 
@@ -206,11 +207,11 @@ impl<T: Number> Shard<T> {
         }
     }
 
-    /// Removes all rows of a sparse table.
+    /// Removes all rows of a sparse table. Held sums and the change log hold none of them any more.
     fn forget_rows(&mut self) {
         if !self.rows.is_dense() {
-            let (positions, ..) = self.rows.scan(PositionRange::ALL, usize::MAX);
-            self.rows.remove(&positions);
+            self.followers.start_over(self.identity.plan);
+            self.discarded.push(Discarded::new(self.rows.clear(&self.spec)));
         }
     }
 
@@ -269,7 +270,7 @@ mod tests {
     use super::*;
     use crate::shard::{AnyShard, ShardContext};
     use codec::Stopwatch;
-    use types::{Combine, Placed, PlanNumber, Reduce, ShardId, Source, TableId, TableSpec};
+    use types::{Combine, Placed, PlanNumber, PositionRange, Reduce, ShardId, Source, TableId, TableSpec};
     use update::Updaters;
     use wire::{ChangeChunk, Head, Payload, Pool};
 
@@ -311,6 +312,38 @@ mod tests {
                 values: Payload::new(values),
             };
             shard.replica(Time(0), &Head::plain(HEAD, HERE), chunk, &mut Outbox::new());
+        }
+    }
+
+    /// Sends a chunk of rows of a backfill.
+    fn backfill(shard: &mut Shard<f32>, backfill: u64, chunk: u32, positions: Vec<u64>) {
+        let chunk = ReplicaChunk {
+            table: TableId(0),
+            shard: ShardId(0),
+            changes: ChangeChunk { from: 0, to: 0, chunk, ends: false },
+            backfill: Some(backfill),
+            contents: ChunkContents::Rows,
+            values: Payload::new(vec![1.0f32; positions.len()]),
+            positions: Payload::new(positions),
+        };
+        shard.replica(Time(0), &Head::plain(HEAD, HERE), chunk, &mut Outbox::new());
+    }
+
+    #[test]
+    fn backfill_that_starts_over_forgets_all_rows_and_hands_their_memory_over() {
+        for spec in [TableSpec::sparse("t", 1), TableSpec::sparse("t", 1).ordered()] {
+            let mut shard = tail(&spec);
+            let role = ChainRole { from: Some(HEAD), next: None, backfilling: Vec::new() };
+            shard.take_part(PlanNumber(2), role, false, Time(0), &mut Outbox::new());
+            backfill(&mut shard, 1, 0, (0..60).collect());
+            backfill(&mut shard, 1, 1, vec![60, 61]);
+            assert_eq!(shard.counts().rows, 62);
+            shard.take_discarded();
+            backfill(&mut shard, 2, 0, vec![3, 70]);
+            let found = shard.rows.scan(PositionRange::ALL, usize::MAX).0;
+            assert_eq!((found, shard.counts().slots), (vec![3, 70], 2));
+            assert_eq!(shard.take_discarded().len(), 1);
+            shard.settle(Time(0), &mut Outbox::new());
         }
     }
 
