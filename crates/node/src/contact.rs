@@ -5,9 +5,10 @@
 //! whether the process has ended. If so, the run is lost at once.
 
 use crate::NodeError;
-use crate::probe::Probe;
+use crate::probe::{HostAnswer, Probe, ask_host};
 use crate::reminder::Reminder;
 use net::Transport;
+use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 use types::{Measured, NodeId, Source, Span};
 use wire::{Control, Frame, Head, Leader, Message, Timeout};
@@ -46,12 +47,24 @@ pub(crate) struct CoordinatorContact {
     asked: Option<Instant>,
     /// From a heartbeat to its answer.
     round_trip: Measured,
-    /// Silence after which the only coordinator of a run is lost.
+    /// Silence after which the only coordinator of a run is lost, unless its process lives.
     failure_timeout: Duration,
     /// Whether this node was given several coordinators.
     of_several: bool,
-    /// How long to wait for a coordinator if there may be another one.
+    /// How long to wait for a coordinator if there may be another one, or if its process lives.
     unled: Duration,
+    /// What is known of the process of a silent coordinator.
+    process: SilentProcess,
+}
+
+/// What a node knows of the process of its silent only coordinator.
+enum SilentProcess {
+    /// Its host was not asked.
+    Unknown,
+    /// Its host was asked, and has yet to answer.
+    Asked(Receiver<HostAnswer>),
+    /// It lives. Its host is asked again after this silence.
+    Lives { ask_again_after: Duration },
 }
 
 impl CoordinatorContact {
@@ -69,6 +82,7 @@ impl CoordinatorContact {
             failure_timeout,
             of_several,
             unled,
+            process: SilentProcess::Unknown,
         }
     }
 
@@ -115,7 +129,13 @@ impl CoordinatorContact {
                 "the failure timeout, a setting",
                 None,
             );
-            return vec![heartbeat, lost];
+            let stopped = Timeout::new(
+                "a silent coordinator is lost whose process lives",
+                span(self.unled.max(self.failure_timeout)),
+                "the join limit, a setting",
+                None,
+            );
+            return vec![heartbeat, lost, stopped];
         }
         let why = "three heartbeats, and the mean and four deviations of the time in which they are answered";
         let elsewhere = span(self.elsewhere_after());
@@ -146,6 +166,7 @@ impl CoordinatorContact {
             self.round_trip.observe(span(now.saturating_duration_since(asked)));
         }
         self.heard = now;
+        self.process = SilentProcess::Unknown;
         true
     }
 
@@ -186,12 +207,22 @@ impl CoordinatorContact {
             return Err(NodeError::Lost { node: NodeId::Coordinator, reason });
         }
         let silent = now.saturating_duration_since(self.heard);
-        let limit = if self.may_change() { self.unled.max(self.failure_timeout) } else { self.failure_timeout };
-        if silent > limit && now.saturating_duration_since(self.woke) >= self.failure_timeout {
+        let longest = self.unled.max(self.failure_timeout);
+        let limit = if self.may_change() { longest } else { self.failure_timeout };
+        let is_late = silent > limit && now.saturating_duration_since(self.woke) >= self.failure_timeout;
+        if is_late && (silent > longest || self.may_change() || !self.process_may_live(silent, transport)) {
             let reason = format!("nothing heard from it for {:.1} s", silent.as_secs_f64());
             return Err(NodeError::Lost { node: NodeId::Coordinator, reason });
         }
-        if !self.may_change() || silent <= self.elsewhere_after() {
+        if !self.may_change() {
+            if matches!(self.process, SilentProcess::Lives { .. }) && self.reminder.is_due(silent) {
+                let seconds = silent.as_secs_f64();
+                let limit = longest.as_secs();
+                tracing::warn!(seconds, "the coordinator's process lives and says nothing; waiting, {limit} s at most");
+            }
+            return Ok(());
+        }
+        if silent <= self.elsewhere_after() {
             return Ok(());
         }
         if now.saturating_duration_since(self.moved) > self.elsewhere_after() {
@@ -204,6 +235,34 @@ impl CoordinatorContact {
             tracing::warn!(seconds, "no coordinator answers; the run waits for one, {limit} s at most");
         }
         Ok(())
+    }
+}
+
+impl CoordinatorContact {
+    /// Whether the process of the only coordinator may live, which has been silent for so long. A
+    /// process that was stopped or starved lives, and forgives the silence when it goes on. Asks
+    /// its host when that is due, and waits for the answer.
+    fn process_may_live(&mut self, silent: Duration, transport: &mut dyn Transport) -> bool {
+        if let SilentProcess::Asked(answer) = &self.process {
+            match answer.try_recv() {
+                Ok(HostAnswer::Accepted) => self.process = SilentProcess::Lives { ask_again_after: silent * 2 },
+                Ok(HostAnswer::Refused | HostAnswer::Nothing) | Err(TryRecvError::Disconnected) => return false,
+                Err(TryRecvError::Empty) => {}
+            }
+        }
+        let is_due = match &self.process {
+            SilentProcess::Unknown => true,
+            SilentProcess::Asked(_) => false,
+            SilentProcess::Lives { ask_again_after } => silent >= *ask_again_after,
+        };
+        if is_due {
+            let addresses = transport.addresses(NodeId::Coordinator);
+            if addresses.is_empty() {
+                return false;
+            }
+            self.process = SilentProcess::Asked(ask_host(addresses, self.heartbeat_interval()));
+        }
+        true
     }
 }
 
@@ -306,6 +365,49 @@ mod tests {
             assert!(contact.probe.is_none());
             assert_eq!(contact.mind(start, &mut looked), Ok(()));
         }
+    }
+
+    /// A coordinator that was stopped for longer than the failure timeout ended every run.
+    #[test]
+    fn a_silent_coordinator_is_waited_for_while_its_process_lives() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let mut looked = Looked(Vec::new(), listener.local_addr().into_iter().collect());
+        let start = Instant::now();
+        let second = |seconds: u32| start + seconds * SECOND;
+        let mut contact = CoordinatorContact::new(start, 5 * SECOND, false, 60 * SECOND);
+        assert!(contact.hears(start, &said(0, Control::Heartbeat), &mut looked));
+        (1..=6).for_each(|now| assert_eq!(contact.mind(second(now), &mut looked), Ok(())));
+        // The host is asked, and its kernel accepts the call.
+        drop(listener.accept().expect("a call"));
+        (7..=11).for_each(|now| assert_eq!(contact.mind(second(now), &mut looked), Ok(())));
+        // It is heard again, and then silent again.
+        assert!(contact.hears(second(12), &said(0, Control::Heartbeat), &mut looked));
+        (13..=18).for_each(|now| assert_eq!(contact.mind(second(now), &mut looked), Ok(())));
+        drop(listener.accept().expect("another call"));
+        // Waits for the answer, which is under way.
+        while matches!(contact.process, SilentProcess::Asked(_)) {
+            assert_eq!(contact.mind(second(18), &mut looked), Ok(()));
+        }
+        // When the silence has doubled, the host is asked again. By now the process has ended.
+        drop(listener);
+        (19..=23).for_each(|now| assert_eq!(contact.mind(second(now), &mut looked), Ok(())));
+        let begin = Instant::now();
+        while contact.mind(second(24), &mut looked).is_ok() {
+            assert!(begin.elapsed() < 30 * SECOND, "nobody listens any more");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn a_silent_coordinator_whose_process_lives_is_lost_after_the_join_limit() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let mut looked = Looked(Vec::new(), listener.local_addr().into_iter().collect());
+        let start = Instant::now();
+        let mut contact = CoordinatorContact::new(start, 5 * SECOND, false, 60 * SECOND);
+        assert!(contact.hears(start, &said(0, Control::Heartbeat), &mut looked));
+        (1..=60).for_each(|now| assert_eq!(contact.mind(start + now * SECOND, &mut looked), Ok(()), "second {now}"));
+        let lost = contact.mind(start + 61 * SECOND, &mut looked).expect_err("not for ever").to_string();
+        assert!(lost.contains("nothing heard from it for 61.0 s"), "{lost}");
     }
 
     #[test]

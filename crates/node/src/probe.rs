@@ -1,5 +1,6 @@
-//! Finds out whether a process whose connection broke has ended: if it has, its host refuses TCP
-//! connections to the address at which it listened.
+//! Finds out whether a process lives that is silent or whose connection broke. If it has ended, its
+//! host refuses TCP connections to the address at which it listened. If it is only stopped, the
+//! kernel of its host accepts them.
 
 use crate::contact::heartbeat_interval;
 use std::io::ErrorKind;
@@ -83,13 +84,45 @@ impl Probes {
     }
 }
 
+/// How a host answers a call to the address at which a process listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HostAnswer {
+    /// It accepts the connection: the process lives, even if it does not run.
+    Accepted,
+    /// It refuses the connection: the process has ended.
+    Refused,
+    /// It does not answer in time, or there is no way to it.
+    Nothing,
+}
+
+/// Calls a process at its addresses, in turn. It lives if one of them accepts, and has ended if all
+/// of them refuse.
+fn call(addresses: &[SocketAddr], limit: Duration) -> HostAnswer {
+    let mut refused = 0;
+    for address in addresses {
+        match TcpStream::connect_timeout(address, limit) {
+            Ok(_) => return HostAnswer::Accepted,
+            Err(error) => refused += usize::from(error.kind() == ErrorKind::ConnectionRefused),
+        }
+    }
+    if refused > 0 && refused == addresses.len() { HostAnswer::Refused } else { HostAnswer::Nothing }
+}
+
 /// Whether every one of these addresses refuses connections.
 fn has_ended(addresses: &[SocketAddr], limit: Duration) -> bool {
-    let refuses = |address: &SocketAddr| {
-        let connected = TcpStream::connect_timeout(address, limit);
-        connected.is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
+    call(addresses, limit) == HostAnswer::Refused
+}
+
+/// Calls a process once, in a thread that ends by itself. The receiver gets one answer, and is
+/// disconnected if no thread can be started.
+pub(crate) fn ask_host(addresses: Vec<SocketAddr>, limit: Duration) -> Receiver<HostAnswer> {
+    let (sender, answer) = channel();
+    // Without a receiver, the caller no longer needs the answer.
+    let ask = move || {
+        sender.send(call(&addresses, limit)).ok();
     };
-    !addresses.is_empty() && addresses.iter().all(refuses)
+    std::thread::Builder::new().name("probe of a silent node".to_owned()).spawn(ask).ok();
+    answer
 }
 
 #[cfg(test)]
@@ -138,5 +171,15 @@ mod tests {
             std::thread::sleep(Duration::from_millis(1));
         }
         assert_eq!(ended, [NodeId::Worker(2)]);
+    }
+
+    #[test]
+    fn ask_host_tells_a_process_that_does_not_run_from_one_that_has_ended() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("bound");
+        // As with a stopped process, no thread accepts the connection: the kernel does.
+        assert_eq!(ask_host(vec![address], LIMIT).recv(), Ok(HostAnswer::Accepted));
+        drop(listener);
+        assert_eq!(ask_host(vec![address], LIMIT).recv(), Ok(HostAnswer::Refused));
     }
 }
