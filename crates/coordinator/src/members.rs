@@ -221,9 +221,10 @@ impl Members {
     }
 
     /// The coordinator has not run for this long: nodes may have spoken meanwhile, so none of them
-    /// counts as silent for that time.
+    /// counts as silent for that time. Time that nodes have to find their coordinator is not
+    /// shortened.
     pub fn forgive(&mut self, slept: Span, now: Time) {
-        self.records.values_mut().for_each(|member| member.heard = now.min(member.heard + slept));
+        self.records.values_mut().for_each(|member| member.heard = member.heard.max(now.min(member.heard + slept)));
     }
 
     /// Counts every node as heard at this time: nodes may need until then to find their new

@@ -157,3 +157,18 @@ fn a_saved_form_that_contradicts_itself_is_refused() {
         assert_eq!(recalled(&members), Err(WireError::Malformed(what)));
     }
 }
+
+#[test]
+fn forgiving_shortens_no_time_to_find_the_coordinator() {
+    let mut members = begun(1, 1);
+    let second = |seconds| Time(0) + Span::from_secs(seconds);
+    // A successor gives nodes until second 15 to find it, and then does not run until second 12.
+    members.take_over(second(15));
+    members.forgive(Span::from_secs(2), second(12));
+    assert_eq!(members.silent(second(16), |_| SECOND), []);
+    assert_eq!(members.silent(second(17), |_| SECOND).len(), 2);
+    // Later it does not run for 6 seconds.
+    members.forgive(Span::from_secs(6), second(24));
+    assert_eq!(members.silent(second(22), |_| SECOND), []);
+    assert_eq!(members.silent(second(25), |_| SECOND).len(), 2);
+}
