@@ -15,6 +15,7 @@ mod moments;
 mod nodes;
 mod notes;
 mod schedule;
+mod stops;
 
 use crate::check::{Checker, Violation};
 use crate::faults::{FaultCounts, Faults};
@@ -38,6 +39,8 @@ use shard::{Server, ServerInput};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::fmt;
+pub use stops::StoppedInbox;
+use stops::StoppedNode;
 use types::{Clock, NodeId, Source, Span, TableSpec, Time, serving_lease};
 use wire::{Control, Frame, Head, Message, NodeRole, Outbox};
 use worker::{Worker, WorkerInput, WorkerReply, WorkerSettings};
@@ -109,6 +112,8 @@ pub struct Cluster {
     serving: BTreeMap<usize, Option<Source>>,
     /// Servers that were told to leave.
     draining: BTreeSet<usize>,
+    /// Nodes whose process does not run.
+    stopped: BTreeMap<NodeId, StoppedNode>,
     /// The fewest replicas of any shard in any plan.
     fewest_replicas: usize,
     server_inputs: Vec<Vec<(ServerInput, MachineOutput)>>,
@@ -197,6 +202,7 @@ impl Cluster {
             planned: FaultCounts::default(),
             serving: BTreeMap::new(),
             draining: BTreeSet::new(),
+            stopped: BTreeMap::new(),
             fewest_replicas: usize::MAX,
             server_inputs: vec![Vec::new(); size.servers as usize],
             worker_inputs: vec![Vec::new(); size.workers as usize],
@@ -352,6 +358,7 @@ impl Cluster {
     }
 
     fn happen(&mut self, happening: Happening) {
+        let Some(happening) = self.unless_stopped(happening) else { return };
         match happening {
             Happening::Arrival(parcel) => {
                 if let Some(frame) = self.network.arrive(&parcel) {
@@ -390,6 +397,8 @@ impl Cluster {
             Happening::CrashCoordinator(back_after) => self.crash_the_coordinator(back_after),
             Happening::Succeed => self.succeed(),
             Happening::Isolate(node, from) => self.network.isolate(node, from),
+            Happening::Stop(node, inbox, length) => self.stop_now(node, inbox, length),
+            Happening::GoOn(node) => self.go_on(node),
         }
     }
 

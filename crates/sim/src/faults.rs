@@ -104,6 +104,8 @@ pub struct FaultCounts {
     pub slowed: u64,
     /// Runs in which every node had a skewed clock of its own.
     pub skewed: u64,
+    /// Nodes whose process did not run for a while, with at least one frame that arrived meanwhile.
+    pub stopped: u64,
     /// Clocks that were set back while their node was in the run.
     pub set_back: u64,
     /// Nodes, the coordinator included, that crashed in the middle of a checkpoint.
@@ -127,6 +129,7 @@ impl FaultCounts {
             (self.unled, planned.unled),
             (self.cut, planned.cut),
             (self.slowed, planned.slowed),
+            (self.stopped, planned.stopped),
             (self.set_back, planned.set_back),
             (self.amid_checkpoint, planned.amid_checkpoint),
             (self.amid_migration, planned.amid_migration),
@@ -164,6 +167,7 @@ impl AddAssign for FaultCounts {
         self.cut += other.cut;
         self.slowed += other.slowed;
         self.skewed += other.skewed;
+        self.stopped += other.stopped;
         self.set_back += other.set_back;
         self.amid_checkpoint += other.amid_checkpoint;
         self.amid_migration += other.amid_migration;
@@ -175,7 +179,8 @@ impl AddAssign for FaultCounts {
 impl fmt::Display for FaultCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { delayed, reordered, duplicated, lost, disconnected, forgotten, .. } = self;
-        let Self { crashed, joined, left, expelled, isolated, unled, cut, slowed, skewed, set_back, .. } = self;
+        let Self { crashed, joined, left, expelled, isolated, unled, cut, slowed, skewed, stopped, set_back, .. } =
+            self;
         let Self { amid_checkpoint, amid_migration, amid_failover, amid_commit, .. } = self;
         write!(f, "delayed {delayed}, reordered {reordered}, duplicated {duplicated}, lost {lost}, ")?;
         write!(f, "disconnected {disconnected}, forgotten {forgotten}, crashed {crashed}, joined {joined}, ")?;
@@ -183,7 +188,10 @@ impl fmt::Display for FaultCounts {
             f,
             "left {left}, expelled {expelled}, isolated {isolated}, unled {unled}, cut {cut}, slowed {slowed}, "
         )?;
-        write!(f, "skewed {skewed}, set back {set_back}, lost amid checkpoints {amid_checkpoint}, ")?;
+        write!(
+            f,
+            "skewed {skewed}, stopped {stopped}, set back {set_back}, lost amid checkpoints {amid_checkpoint}, "
+        )?;
         write!(f, "migrations {amid_migration}, failovers {amid_failover}, commits {amid_commit}")
     }
 }

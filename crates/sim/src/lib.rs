@@ -49,7 +49,7 @@ pub use check::{
     reported_clock_is_true, rows_are_as_their_writer_left_them, runs_after, scans_show_no_row_before_its_clock,
     staleness_at_most,
 };
-pub use cluster::{Cluster, Moment, SavedCheckpoint, Stuck};
+pub use cluster::{Cluster, Moment, SavedCheckpoint, StoppedInbox, Stuck};
 pub use faults::{FaultCounts, Faults};
 pub use history::{Entry, HeadSaid, History, HistoryEvent, ReadRecord};
 pub use inputs::{MachineOutput, replay_server, replay_worker};

@@ -68,6 +68,9 @@ pub enum Sabotage {
     SkipChanges,
     /// Workers commit a data lease before their pushes for it are acknowledged.
     CommitUnseen,
+    /// A coordinator that goes on after its process was stopped judges nodes before it reads what
+    /// they sent meanwhile.
+    JudgeBeforeReading,
 }
 
 /// Whether this part is broken, where sabotage breaks only one part in four.

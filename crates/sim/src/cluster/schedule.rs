@@ -1,7 +1,7 @@
 //! The event queue: events happen by time and, at one time, in the order in which they were
 //! scheduled. So a seed always gives the same run.
 
-use super::{Cluster, Moment};
+use super::{Cluster, Moment, StoppedInbox};
 use crate::network::{Isolation, LinkFault, Parcel};
 use std::cmp::Reverse;
 use types::{NodeId, Span, Time};
@@ -52,6 +52,10 @@ pub(super) enum Happening {
     CrashCoordinator(Span),
     /// A successor of the coordinator leads.
     Succeed,
+    /// A node's process does not run for this long.
+    Stop(NodeId, StoppedInbox, Span),
+    /// A node's process goes on.
+    GoOn(NodeId),
 }
 
 /// An event with its time, and its place among the events of that time.
