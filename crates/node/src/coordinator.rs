@@ -149,7 +149,8 @@ impl Candidacy {
     fn run(mut self, mut transport: impl Transport, mut waiter: impl Waiter) -> Ended {
         loop {
             waiter.wait(Some(LOOK));
-            if let ControlFlow::Break(ended) = self.turn(&mut transport) {
+            let now = self.now();
+            if let ControlFlow::Break(ended) = self.turn(now, &mut transport) {
                 transport.flush();
                 return ended;
             }
@@ -157,13 +158,14 @@ impl Candidacy {
         }
     }
 
-    fn turn(&mut self, transport: &mut impl Transport) -> ControlFlow<Ended> {
+    /// One turn of the loop. Reads everything that has arrived before it judges who is silent:
+    /// this process may not have run for a while.
+    fn turn(&mut self, now: Time, transport: &mut impl Transport) -> ControlFlow<Ended> {
         self.take_registry_events()?;
         if self.leading.as_ref().is_some_and(|leading| Instant::now() >= leading.until) {
             self.lead_no_more();
             self.registry.campaign();
         }
-        let now = self.now();
         while let Some(event) = transport.next() {
             match (&mut self.leading, event) {
                 (Some(leading), event) => leading.take(now, event, transport),
@@ -319,3 +321,6 @@ impl Candidacy {
         ControlFlow::Break(Ok(()))
     }
 }
+
+#[cfg(test)]
+mod tests;

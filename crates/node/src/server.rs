@@ -228,6 +228,7 @@ pub fn run_server(
             machine.handle(now, frame, &mut out);
             forward(&mut out, &mut transport, recorder.as_ref());
         }
+        let is_drained = !more;
         if busy {
             worked = read;
             if let Some(recorder) = &recorder {
@@ -314,7 +315,10 @@ pub fn run_server(
             settings.on_report.iter().for_each(|on_report| on_report(&report));
             return Ok(report);
         }
-        contact.mind(read, &mut transport)?;
+        // While frames are unread, the coordinator's may be among them.
+        if is_drained {
+            contact.mind(read, &mut transport)?;
+        }
     }
 }
 
@@ -351,3 +355,6 @@ fn forward(out: &mut Outbox, transport: &mut impl Transport, recorder: Option<&R
         transport.send(frame);
     }
 }
+
+#[cfg(test)]
+mod tests;

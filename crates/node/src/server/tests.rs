@@ -1,0 +1,53 @@
+use super::*;
+use net::Exchange;
+use std::collections::VecDeque;
+use types::{Plan, Source};
+use wire::Member;
+
+/// How long the transport takes to deliver a frame.
+const EACH: Duration = Duration::from_millis(1);
+
+/// A transport that delivers these frames slowly.
+struct Script(VecDeque<Frame>);
+
+impl Transport for Script {
+    fn send(&mut self, _: Frame) {}
+    fn flush(&mut self) {}
+    fn next(&mut self) -> Option<TransportEvent> {
+        let frame = self.0.pop_front()?;
+        std::thread::sleep(EACH);
+        Some(TransportEvent::Frame(frame))
+    }
+    fn know(&mut self, _: &[Member]) {}
+    fn rename(&mut self, _: NodeId) {}
+    fn backlog(&self) -> usize {
+        0
+    }
+    fn traffic(&self) -> Traffic {
+        Traffic::default()
+    }
+}
+
+fn say(from: NodeId, control: Control) -> Frame {
+    Frame { head: Head::plain(from, NodeId::Server(0)), message: Message::Control(control) }
+}
+
+/// What the coordinator says lies in the inbox behind more frames than the server handles in one
+/// turn, and in more time than the failure timeout. The turns in between are shorter than half of
+/// it, so the server does not notice that it was late.
+#[test]
+fn server_drains_its_inbox_before_it_judges_the_coordinator() {
+    const TOKEN: u64 = 7;
+    let plan = Plan::first(1, vec![Source(1)]);
+    let begin = Control::Begin { plan, members: Vec::new(), clock: types::Clock(0), barriers: 0, serving_lease: None };
+    let welcome = Control::Welcome { node: NodeId::Server(0), source: Source(0), token: TOKEN };
+    let lost = Control::Lost { node: NodeId::Worker(0), reason: "it was killed".to_owned() };
+    let mut inbox: VecDeque<Frame> = [welcome, begin].map(|control| say(NodeId::Coordinator, control)).into();
+    inbox.extend((0..6 * TURN).map(|_| say(NodeId::Worker(0), Control::Heartbeat)));
+    inbox.push_back(say(NodeId::Coordinator, lost));
+    let failure_timeout = 3 * EACH * TURN as u32;
+    let (_, waiter) = Exchange::new().join(NodeId::Server(0));
+    let settings = ServerSettings { failure_timeout, ..ServerSettings::new(TOKEN) };
+    let ended = run_server(Script(inbox), waiter, settings, None).expect_err("the run has lost a worker");
+    assert!(matches!(ended, NodeError::Lost { node: NodeId::Worker(0), .. }), "{ended}");
+}
