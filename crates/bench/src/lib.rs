@@ -61,8 +61,8 @@ pub enum Bench {
     Codec(CodecBench),
     /// What replicas and checkpoints cost, and how long a run needs when a server joins or is lost.
     Cluster(ClusterBench),
-    /// Fault injection: kills, stops and cuts off real processes at random, and accounts for every
-    /// push.
+    /// Fault injection: kills, stops, starves and cuts off real processes, the coordinator too, at
+    /// random, and accounts for every push.
     Chaos(ChaosBench),
     /// One large shard that is made, checkpointed, restored and backfilled while a worker pushes:
     /// the longest pause of a push, and its rate over the undisturbed rate
@@ -76,6 +76,8 @@ pub enum BenchPeer {
     Server(BenchServer),
     /// A worker that pushes for `bench chaos`.
     Chaos(ChaosWorker),
+    /// A process that keeps a core busy for `bench chaos`.
+    Busy,
     /// The other end of the connection of `bench raw`.
     Raw {
         /// The address at which the measuring process listens.
@@ -108,6 +110,10 @@ pub fn run_peer(peer: &BenchPeer) -> anyhow::Result<()> {
     match peer {
         BenchPeer::Server(options) => server::serve(options),
         BenchPeer::Chaos(options) => chaos::work(options),
+        BenchPeer::Busy => {
+            chaos::keep_busy();
+            Ok(())
+        }
         BenchPeer::Raw { connect, core } => {
             core.iter().copied().for_each(self::core::stay_on);
             peer::serve(*connect)

@@ -1,6 +1,7 @@
 //! The processes of a run into which faults are injected: a coordinator, servers with two replicas
 //! of each shard, and workers.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::net::TcpListener;
 use std::path::PathBuf;
@@ -13,9 +14,10 @@ use anyhow::{Context, bail, ensure};
 use launch::{OutputTarget, Process, ProcessError, RunPlan, Signal, Start};
 use slackwater::Connect;
 use slackwater::cluster::SameHost;
+use slackwater::monitor::{MemberState, Status, status};
 
-use super::faults::Silence;
-use super::network::{HUB_ADDRESS, Host, Network};
+use super::faults::{Direction, Role, Silence};
+use super::network::{HUB_ADDRESS, Host, LinkEnd, Network, OneWayDrop};
 
 /// How long the benchmark waits for anything before it fails: ten times what it should take.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
@@ -24,6 +26,8 @@ pub(crate) const WORKERS: usize = 4;
 /// How often the benchmark checks a condition that it waits for.
 pub(crate) const LOOK: Duration = Duration::from_millis(5);
 
+/// Seconds between the beginnings of two checkpoints, in a run that makes them.
+const CHECKPOINT_EVERY: &str = "3";
 /// Shards of each table, for each server that the run begins with.
 const SHARDS_PER_SERVER: usize = 4;
 pub(crate) const SHARDS: usize = SERVERS * SHARDS_PER_SERVER;
@@ -38,6 +42,12 @@ impl HostedProcess {
     /// The exit status of the process; `None` while it runs.
     pub(crate) fn try_wait(&mut self) -> Result<Option<ExitStatus>, ProcessError> {
         self.process.try_wait()
+    }
+
+    /// The process's place in the network. None without a network.
+    fn link_end(&self) -> Option<(LinkEnd<'_>, String)> {
+        let host = self.host.as_ref()?;
+        Some((LinkEnd::Host(host), format!("/proc/{}/net/snmp", self.process.id())))
     }
 
     /// Kills the process.
@@ -69,9 +79,22 @@ impl HostedProcess {
     }
 }
 
+/// The settings of a [`Cluster`].
+#[derive(Clone, Default)]
+pub(crate) struct ClusterOptions {
+    /// The failure timeout, in seconds.
+    pub(crate) failure_timeout: u64,
+    pub(crate) network: Option<Network>,
+    /// The folder for checkpoints. Without one, none are made.
+    pub(crate) checkpoints: Option<PathBuf>,
+}
+
 /// The coordinator and the servers.
 pub(crate) struct Cluster {
     plan: RunPlan,
+    checkpoints: Option<PathBuf>,
+    /// How many checkpoints the coordinator has published.
+    published: Arc<AtomicU64>,
     program: PathBuf,
     network: Option<Network>,
     coordinator: Process,
@@ -86,6 +109,43 @@ struct Server {
     number: Arc<OnceLock<u32>>,
 }
 
+/// A link that loses all frames in one direction.
+pub(crate) struct DroppedLink {
+    drop: OneWayDrop,
+    /// The file of network counters of the sender's host.
+    counters: String,
+    /// The segments that the host had retransmitted before.
+    before: u64,
+}
+
+impl DroppedLink {
+    /// Makes the link whole again. Returns how many segments the sender has retransmitted because
+    /// no acknowledgement came. None if the sender has ended, and its counters with it.
+    pub(crate) fn end(mut self) -> anyhow::Result<Option<u64>> {
+        let now = retransmitted(&self.counters).ok();
+        self.drop.end()?;
+        Ok(now.map(|now| now.saturating_sub(self.before)))
+    }
+}
+
+/// The TCP segments that a host has retransmitted, from a file such as `/proc/self/net/snmp`.
+fn retransmitted(counters: &str) -> anyhow::Result<u64> {
+    let text = std::fs::read_to_string(counters).with_context(|| format!("cannot read {counters}"))?;
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix("Tcp:")).map(str::split_whitespace);
+    let names = lines.next().context("no TCP counters")?;
+    let values = lines.next().context("no TCP counters")?;
+    let found = names.zip(values).find(|(name, _)| *name == "RetransSegs");
+    Ok(found.context("the kernel does not count retransmitted segments")?.1.parse()?)
+}
+
+/// The letter by which the kernel shows the state of a process: T if it is stopped.
+fn process_state(id: u32) -> anyhow::Result<char> {
+    let path = format!("/proc/{id}/stat");
+    let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+    let after_name = text.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+    after_name.with_context(|| format!("{path} shows no state"))
+}
+
 /// Calls a function with each line of the output.
 fn lines(mut heard: impl FnMut(&str) + Send + 'static) -> OutputTarget {
     OutputTarget::Lines(Box::new(move |line| heard(&String::from_utf8_lossy(line))))
@@ -93,29 +153,39 @@ fn lines(mut heard: impl FnMut(&str) + Send + 'static) -> OutputTarget {
 
 impl Cluster {
     /// Starts the coordinator and the servers. The run begins when the workers have joined, too.
-    pub(crate) fn start(failure_timeout: u64, network: Option<Network>) -> anyhow::Result<Self> {
+    pub(crate) fn start(options: ClusterOptions) -> anyhow::Result<Self> {
+        let ClusterOptions { failure_timeout, network, checkpoints } = options;
         let here = if network.is_some() { HUB_ADDRESS } else { "127.0.0.1" };
         let coordinator_address = TcpListener::bind((here, 0))?.local_addr()?.to_string();
+        let mut coordinator = vec![format!("--shards-per-server={SHARDS_PER_SERVER}").into()];
+        if let Some(folder) = &checkpoints {
+            let every = format!("--checkpoint-every={CHECKPOINT_EVERY}");
+            coordinator
+                .extend([format!("--checkpoint={}", folder.display()), every, "--keep=1".to_owned()].map(Into::into));
+        }
         let plan = RunPlan {
             replicas: Some(2),
             failure_timeout: Duration::from_secs(failure_timeout),
             // With a network, each process stands for a host of its own, so only TCP is allowed.
             same_host: if network.is_some() { SameHost::Tcp } else { SameHost::SharedMemory },
-            coordinator: vec![format!("--shards-per-server={SHARDS_PER_SERVER}").into()],
+            coordinator,
             ..RunPlan::new(&coordinator_address, SERVERS as u32, WORKERS as u32)
         };
         let program = std::env::current_exe().context("cannot find this program's own file")?;
         let whole = Arc::new(AtomicU64::new(0));
-        let counted = whole.clone();
+        let published = Arc::new(AtomicU64::new(0));
+        let counts = (whole.clone(), published.clone());
         let count = move |line: &str| {
-            counted.fetch_add(u64::from(line.contains("has its replicas")), Ordering::Relaxed);
+            counts.0.fetch_add(u64::from(line.contains("has its replicas")), Ordering::Relaxed);
+            counts.1.fetch_add(u64::from(line.contains("published ")), Ordering::Relaxed);
         };
         let coordinator = Start::program("the coordinator", &program)
             .args(plan.coordinator().arguments)
-            .env("SLACKWATER_LOG", "warn")
+            .env("SLACKWATER_LOG", "info")
             .stderr(lines(count))
             .spawn()?;
-        let mut cluster = Self { plan, program, network, coordinator, whole, servers: Vec::new() };
+        let servers = Vec::new();
+        let mut cluster = Self { plan, checkpoints, published, program, network, coordinator, whole, servers };
         (0..SERVERS).try_for_each(|_| cluster.start_server())?;
         Ok(cluster)
     }
@@ -175,11 +245,6 @@ impl Cluster {
         self.spawn("a worker", words.into_iter().map(OsString::from).collect(), |start| start)
     }
 
-    /// Whether hosts can be cut off.
-    pub(crate) fn can_cut(&self) -> bool {
-        self.network.is_some()
-    }
-
     /// How the benchmark itself joins the run.
     pub(crate) fn connect(&self) -> Connect {
         let RunPlan { coordinator_address, failure_timeout, same_host, .. } = &self.plan;
@@ -202,10 +267,131 @@ impl Cluster {
             }
             std::thread::sleep(LOOK);
         };
-        let plan = slackwater::monitor::status(&self.connect()).context("cannot read the status of the run")?.plan;
+        let plan = self.status()?.plan;
         ensure!(plan.chains.len() == SHARDS, "the plan has {} shards instead of {SHARDS}", plan.chains.len());
         let its: Vec<usize> = (0..SHARDS).filter(|shard| plan.chains[*shard].replicas.contains(&number)).collect();
         Ok(if its.is_empty() { (0..SHARDS).collect() } else { its })
+    }
+
+    /// The state of the run.
+    pub(crate) fn status(&self) -> anyhow::Result<Status> {
+        status(&self.connect()).context("cannot read the status of the run")
+    }
+
+    /// How many checkpoints have been published.
+    pub(crate) fn published(&self) -> u64 {
+        self.published.load(Ordering::Relaxed)
+    }
+
+    /// The nodes that the run has lost.
+    pub(crate) fn lost_nodes(&self) -> anyhow::Result<BTreeSet<String>> {
+        let members = self.status()?.members.into_iter();
+        let lost = members.filter(|member| matches!(member.state, MemberState::Lost { .. }));
+        Ok(lost.map(|member| member.node.to_string()).collect())
+    }
+
+    /// Whether all servers and workers are in the run, every shard has two replicas and every
+    /// server goes by the plan.
+    pub(crate) fn is_settled(&self) -> anyhow::Result<bool> {
+        let status = self.status()?;
+        let present = status.members.iter().filter(|member| member.state == MemberState::Present).count();
+        let is_whole = status.plan.chains.iter().all(|chain| chain.replicas.len() == 2 && chain.backfilling.is_empty());
+        Ok(present == SERVERS + WORKERS && is_whole && status.adopting.is_empty())
+    }
+
+    /// Starts another server for each that has ended, because it was expelled or could not go on.
+    /// Returns how many have ended.
+    pub(crate) fn replace_ended(&mut self) -> anyhow::Result<usize> {
+        let mut running = Vec::new();
+        for mut server in std::mem::take(&mut self.servers) {
+            match server.process.try_wait()? {
+                None => running.push(server),
+                Some(status) => ensure!(!status.success(), "a server ended with success although nobody told it to"),
+            }
+        }
+        let ended = SERVERS - running.len();
+        self.servers = running;
+        (0..ended).try_for_each(|_| self.start_server())?;
+        Ok(ended)
+    }
+
+    /// Stops the coordinator for longer than the failure timeout. Returns when it goes on.
+    pub(crate) fn stall(&mut self) -> anyhow::Result<Instant> {
+        self.coordinator.signal(Signal::STOP)?;
+        let begin = Instant::now();
+        while process_state(self.coordinator.id())? != 'T' {
+            ensure!(begin.elapsed() < LIMIT, "the coordinator does not stop");
+            std::thread::sleep(LOOK);
+        }
+        std::thread::sleep(self.silence());
+        self.coordinator.signal(Signal::CONT)?;
+        Ok(Instant::now())
+    }
+
+    /// Begins to lose what a node sends to another: between this worker, this server or the
+    /// coordinator.
+    pub(crate) fn drop_direction(
+        &self,
+        direction: Direction,
+        worker: &HostedProcess,
+        server: usize,
+    ) -> anyhow::Result<DroppedLink> {
+        let worker = Some(worker);
+        let server = Some(&self.servers[server].process);
+        match direction {
+            Direction::ToCoordinator(Role::Server) => self.drop_one_way(server, None),
+            Direction::ToCoordinator(Role::Worker) => self.drop_one_way(worker, None),
+            Direction::FromCoordinator(Role::Server) => self.drop_one_way(None, server),
+            Direction::FromCoordinator(Role::Worker) => self.drop_one_way(None, worker),
+            Direction::ServerToWorker => self.drop_one_way(server, worker),
+            Direction::WorkerToServer => self.drop_one_way(worker, server),
+            Direction::ServerToServer => {
+                let [from, to] = self.chained_servers()?.map(|at| &self.servers[at].process);
+                self.drop_one_way(Some(from), Some(to))
+            }
+        }
+    }
+
+    /// As [`Cluster::drop_direction`]. Without a process, the node is the coordinator.
+    fn drop_one_way(&self, from: Option<&HostedProcess>, to: Option<&HostedProcess>) -> anyhow::Result<DroppedLink> {
+        let network = self.network.as_ref().context("cannot break a link: the benchmark has made no network")?;
+        let [from, to] = [from, to].map(|process| match process {
+            Some(process) => process.link_end().context("a process has no host"),
+            None => Ok((LinkEnd::Hub, "/proc/self/net/snmp".to_owned())),
+        });
+        let (from, counters) = from?;
+        let (to, _) = to?;
+        let before = retransmitted(&counters)?;
+        Ok(DroppedLink { drop: OneWayDrop::begin(network, from, to)?, counters, before })
+    }
+
+    /// Two servers of which one replicates a shard to the other.
+    fn chained_servers(&self) -> anyhow::Result<[usize; 2]> {
+        let plan = self.status()?.plan;
+        let index_of = |number: &u32| self.servers.iter().position(|server| server.number.get() == Some(number));
+        let pairs = plan.chains.iter().map(|chain| chain.replicas.iter().filter_map(index_of).collect::<Vec<_>>());
+        let mut pairs = pairs.filter_map(|pair| <[usize; 2]>::try_from(pair).ok());
+        pairs.next().context("no shard has two replicas on servers that the benchmark has started")
+    }
+
+    /// Waits until a checkpoint is being made that has not yet begun.
+    pub(crate) fn wait_for_checkpoint(&mut self) -> anyhow::Result<()> {
+        let folder = self.checkpoints.clone().context("the run makes no checkpoints")?;
+        let listed = || -> BTreeSet<PathBuf> {
+            let entries = std::fs::read_dir(&folder).into_iter().flatten().filter_map(Result::ok);
+            entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect()
+        };
+        let before = listed();
+        let begin = Instant::now();
+        loop {
+            let now = listed();
+            if now.difference(&before).any(|checkpoint| !checkpoint.join("manifest.json").exists()) {
+                return Ok(());
+            }
+            self.check()?;
+            ensure!(begin.elapsed() < LIMIT, "no checkpoint begins for {} s", LIMIT.as_secs());
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Fails if the coordinator has ended.
@@ -219,6 +405,16 @@ impl Cluster {
     /// How long a silent process stays silent: longer than the failure timeout.
     pub(crate) fn silence(&self) -> Duration {
         2 * self.plan.failure_timeout
+    }
+
+    /// For how long busy processes starve the run.
+    pub(crate) fn starvation(&self) -> Duration {
+        self.silence().max(Duration::from_secs(4))
+    }
+
+    /// Whether the failure timeout is shorter than by default.
+    pub(crate) fn has_short_timeout(&self) -> bool {
+        self.plan.failure_timeout < Connect::to("").failure_timeout
     }
 
     /// Kills a server, or silences it for longer than the failure timeout, and starts another.

@@ -28,10 +28,13 @@ pub(crate) struct Counts {
     pub(crate) stopped: bool,
     /// For each shard: pushes sent, pushes acknowledged.
     pub(crate) shards: [[u64; 2]; SHARDS],
+    /// Pushes to the large table that were sent, and that were acknowledged.
+    pub(crate) large: [u64; 2],
 }
 
-/// Numbers in a file: sent, acknowledged, stopped, and two for each shard.
-const NUMBERS: usize = 3 + 2 * SHARDS;
+/// Numbers in a file: sent, acknowledged, stopped, two for each shard, and two for the large table.
+const NUMBERS: usize = LARGE + 2;
+const LARGE: usize = 3 + 2 * SHARDS;
 
 impl Counts {
     /// Reads the counts from a file; all are zero if the file is missing.
@@ -45,7 +48,8 @@ impl Counts {
         for (shard, pair) in shards.iter_mut().zip(numbers[3..].chunks_exact(2)) {
             shard.copy_from_slice(pair);
         }
-        Self { sent: numbers[0], acknowledged: numbers[1], stopped: numbers[2] > 0, shards }
+        let large = [numbers[LARGE], numbers[LARGE + 1]];
+        Self { sent: numbers[0], acknowledged: numbers[1], stopped: numbers[2] > 0, shards, large }
     }
 }
 
@@ -87,6 +91,18 @@ impl Counting {
         })
     }
 
+    /// Counts a push to the large table that is about to be sent.
+    pub(crate) fn large_sent(&mut self) -> anyhow::Result<()> {
+        self.counts.large[0] += 1;
+        self.write(LARGE, self.counts.large[0])
+    }
+
+    /// Counts a push to the large table that was acknowledged.
+    pub(crate) fn large_acknowledged(&mut self) -> anyhow::Result<()> {
+        self.counts.large[1] += 1;
+        self.write(LARGE + 1, self.counts.large[1])
+    }
+
     /// Notes that the worker has stopped pushing.
     pub(crate) fn stopped(&self) -> anyhow::Result<()> {
         self.write(2, 1)
@@ -106,10 +122,12 @@ mod tests {
         assert_eq!(counting.sent(0..SHARDS).expect("counted"), 1);
         counting.acknowledged(0..SHARDS).expect("counted");
         assert_eq!(counting.sent(3..4).expect("counted"), 2);
+        (0..2).for_each(|_| counting.large_sent().expect("counted"));
+        counting.large_acknowledged().expect("counted");
         counting.stopped().expect("counted");
         let counts = Counts::read(&path);
         assert_eq!((counts.sent, counts.acknowledged, counts.stopped), (2, 1, true));
-        assert_eq!((counts.shards[2], counts.shards[3]), ([1, 1], [2, 1]));
+        assert_eq!((counts.shards[2], counts.shards[3], counts.large), ([1, 1], [2, 1], [2, 1]));
         std::fs::remove_file(&path).expect("it was there");
     }
 

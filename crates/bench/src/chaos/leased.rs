@@ -35,10 +35,17 @@ fn rows_of(table: &Table<i64>, lease: u64) -> impl Iterator<Item = (usize, u64)>
 }
 
 /// What a worker process does: pushes for leases until every lease is committed, by any worker. It
-/// counts pushes sent and acknowledged.
-pub(crate) fn learn(session: &Session, table: &Table<i64>, leases: u64, counting: &mut Counting) -> anyhow::Result<()> {
+/// counts pushes sent and acknowledged, and calls `beside` with their number after each lease.
+pub(crate) fn learn(
+    session: &Session,
+    table: &Table<i64>,
+    leases: u64,
+    counting: &mut Counting,
+    mut beside: impl FnMut(u64, &mut Counting) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
     let mut leases = session.leases("chaos", &LeasedInput::new(leases).shuffled(1).per_clock(MINIBATCHES_PER_CLOCK))?;
     let mut in_clock = 0;
+    let mut learnt = 0;
     while let Some(lease) = leases.next_lease()? {
         for (shard, row) in rows_of(table, lease.range()) {
             std::thread::sleep(Duration::from_micros(1_000_000 / MOST_PER_SECOND));
@@ -54,6 +61,8 @@ pub(crate) fn learn(session: &Session, table: &Table<i64>, leases: u64, counting
             }
         }
         leases.commit(lease)?;
+        learnt += 1;
+        beside(learnt * MINIBATCHES, counting)?;
     }
     Ok(())
 }

@@ -17,6 +17,8 @@ use launch::{Namespace, NamespaceError, OutputTarget, Signal, SignalFlag, Start}
 const HOSTS: usize = super::cluster::SERVERS + super::cluster::WORKERS + 3;
 /// The address of the bridge.
 pub(crate) const HUB_ADDRESS: &str = "10.77.0.1";
+/// No network card has this address, so frames that are sent to it are lost.
+const NOBODY: &str = "02:00:00:00:00:01";
 /// How often the process that made the network checks whether the benchmark has ended.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -26,6 +28,11 @@ fn hub(name: &str) -> String {
 
 fn host(name: &str, number: usize) -> String {
     format!("{name}-{number}")
+}
+
+/// The address of a host.
+fn address(number: usize) -> String {
+    format!("10.77.0.{}", number + 2)
 }
 
 /// The network, as the process that makes it holds it. Dropping it removes the network.
@@ -49,7 +56,7 @@ impl Made {
             let host = Namespace::make(&host(&name, number))?;
             hub.connect(&format!("port{number}"), &host, "cable")?;
             hub.ip(&format!("link set port{number} master bridge up"))?;
-            host.add_address("cable", &format!("10.77.0.{}/24", number + 2))?;
+            host.add_address("cable", &format!("{}/24", address(number)))?;
             host.set_up("cable")?;
             hosts.push(host);
         }
@@ -98,10 +105,64 @@ impl Network {
 
     /// Takes a free host, for one process.
     pub(crate) fn host(&self) -> anyhow::Result<Host> {
-        let number =
-            self.free.lock().unwrap_or_else(PoisonError::into_inner).pop().context("no host of the network is free")?;
+        let free = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let number = free.context("no host of the network is free")?;
         let namespace = Namespace::existing(&host(&self.name, number));
         Ok(Host { network: self.clone(), namespace, number, cut: false })
+    }
+}
+
+/// One end of a link.
+#[derive(Clone, Copy)]
+pub(crate) enum LinkEnd<'a> {
+    /// The bridge, where the coordinator runs.
+    Hub,
+    Host(&'a Host),
+}
+
+impl LinkEnd<'_> {
+    /// The address of this end.
+    fn address(self) -> String {
+        match self {
+            Self::Hub => HUB_ADDRESS.to_owned(),
+            Self::Host(host) => address(host.number),
+        }
+    }
+}
+
+/// A link that loses all frames in one direction. Dropping it makes the link whole again.
+pub(crate) struct OneWayDrop {
+    from: Namespace,
+    interface: &'static str,
+    to: String,
+    ended: bool,
+}
+
+impl OneWayDrop {
+    /// Begins to lose what `from` sends to `to`: `from` takes the wrong hardware address for that
+    /// of `to`. It gets no error, as with a broken fibre.
+    pub(crate) fn begin(network: &Network, from: LinkEnd<'_>, to: LinkEnd<'_>) -> anyhow::Result<Self> {
+        let (from, interface) = match from {
+            LinkEnd::Hub => (Namespace::existing(&hub(&network.name)), "bridge"),
+            LinkEnd::Host(from) => (Namespace::existing(&host(&network.name, from.number)), "cable"),
+        };
+        let to = to.address();
+        from.ip(&format!("neigh replace {to} lladdr {NOBODY} dev {interface} nud permanent"))?;
+        Ok(Self { from, interface, to, ended: false })
+    }
+
+    /// Makes the link whole again. The kernel then asks for the right hardware address.
+    pub(crate) fn end(&mut self) -> anyhow::Result<()> {
+        self.ended = true;
+        Ok(self.from.ip(&format!("neigh del {} dev {}", self.to, self.interface))?)
+    }
+}
+
+impl Drop for OneWayDrop {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.end().ok();
+        }
     }
 }
 

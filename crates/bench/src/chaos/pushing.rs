@@ -7,19 +7,20 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{bail, ensure};
+use anyhow::{Context, ensure};
 use launch::parse_same_host;
 use slackwater::cluster::SameHost;
 use slackwater::policy::NumberType;
 use slackwater::{Connect, Consistency, Session, Table, TableSpec};
 
-use super::cluster::{Cluster, HostedProcess, LIMIT, LOOK, SERVERS, SHARDS, WORKERS};
+use super::cluster::{Cluster, ClusterOptions, HostedProcess, LIMIT, LOOK, SERVERS, SHARDS, WORKERS};
 use super::counts::{Counting, Counts, row_in};
-use super::faults::{Fault, Role};
+use super::faults::{Direction, Fault, LongWork, Role, Schedule, Silence, Tally};
+use super::large_table::{self, LargeTable, make_file};
 use super::leased;
 use super::network::Network;
+use super::starvation::starve;
 use crate::learning::Scratch;
-use types::SplitMix64;
 
 /// The settings of the hidden worker process.
 #[derive(clap::Args)]
@@ -42,6 +43,10 @@ pub struct ChaosWorker {
     /// Push for this many data leases, instead of pushing until told to stop.
     #[arg(long)]
     leases: Option<u64>,
+    /// Make a table of this many mebibytes when there is a file `make` in the folder, and push to
+    /// it, too.
+    #[arg(long)]
+    large_mib: Option<u64>,
 }
 
 fn counts(session: &Session) -> anyhow::Result<Table<i64>> {
@@ -61,7 +66,7 @@ fn count_file(folder: &Path, index: u64) -> PathBuf {
 /// What a worker process does: pushes until it is told to stop, then waits until it is told to
 /// leave.
 pub(crate) fn work(options: &ChaosWorker) -> anyhow::Result<()> {
-    let ChaosWorker { coordinator_address, failure_timeout, same_host, index, folder, leases } = options;
+    let ChaosWorker { coordinator_address, failure_timeout, same_host, index, folder, leases, large_mib } = options;
     let mut counting = Counting::begin(&count_file(folder, *index))?;
     let failure_timeout = Duration::from_secs(*failure_timeout);
     let session = Session::connect(&Connect {
@@ -71,9 +76,19 @@ pub(crate) fn work(options: &ChaosWorker) -> anyhow::Result<()> {
         ..Connect::to(coordinator_address)
     })?;
     let table = counts(&session)?;
+    let mut large = None;
+    let push_large = |push: u64, counting: &mut Counting| match (&large, large_mib) {
+        _ if !push.is_multiple_of(large_table::PUSH_EVERY) => Ok(()),
+        (None, Some(mebibytes)) if make_file(folder).exists() => {
+            large = Some(LargeTable::open(&session, *mebibytes, *index)?);
+            Ok(())
+        }
+        (None, _) => Ok(()),
+        (Some(large), _) => large.push(counting),
+    };
     match leases {
-        Some(leases) => leased::learn(&session, &table, *leases, &mut counting)?,
-        None => push_on(&session, &table, *index, folder, &mut counting)?,
+        Some(leases) => leased::learn(&session, &table, *leases, &mut counting, push_large)?,
+        None => push_on(&session, &table, *index, folder, &mut counting, push_large)?,
     }
     counting.stopped()?;
     // Other nodes may still read, and a read waits for the clocks of all workers of the run.
@@ -90,6 +105,7 @@ fn push_on(
     index: u64,
     folder: &Path,
     counting: &mut Counting,
+    mut beside: impl FnMut(u64, &mut Counting) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let keys = table.keys(&rows_of(table, index));
     loop {
@@ -104,6 +120,7 @@ fn push_on(
                 "a read does not hold all {push} pushes of its own worker: {rows:?}"
             );
         }
+        beside(push, counting)?;
         if push % 16 == 0 && folder.join("stop").exists() {
             return Ok(());
         }
@@ -118,16 +135,30 @@ struct Worker {
     killed: bool,
 }
 
+/// The settings of a run whose workers push.
+pub(crate) struct PushingOptions {
+    /// The failure timeout, in seconds.
+    pub(crate) failure_timeout: u64,
+    /// How many data leases there are to push for; none if workers push until told to stop.
+    pub(crate) leases: Option<u64>,
+    /// The size of the large table in mebibytes, if there is one. Then checkpoints are made, too.
+    pub(crate) large_mib: Option<u64>,
+    pub(crate) network: Option<Network>,
+}
+
 /// A run whose workers push.
 pub(crate) struct Pushing {
     cluster: Cluster,
     crew: Crew,
+    tally: Tally,
 }
 
 /// The workers of a run, including killed ones.
 struct Crew {
-    /// How many data leases there are to push for; none if workers push until told to stop.
     leases: Option<u64>,
+    large_mib: Option<u64>,
+    /// Whether the fault under way may end processes that it does not kill.
+    may_end: bool,
     /// Holds the count files.
     scratch: Scratch,
     workers: Vec<Worker>,
@@ -139,6 +170,7 @@ impl Crew {
         let mut arguments = vec![format!("--index={index}")];
         arguments.extend(["--folder".to_owned(), self.scratch.path("").display().to_string()]);
         arguments.extend(self.leases.map(|leases| format!("--leases={leases}")));
+        arguments.extend(self.large_mib.map(|mebibytes| format!("--large-mib={mebibytes}")));
         let process = cluster.start_pushing(&arguments)?;
         self.workers.push(Worker { index, process, killed: false });
         Ok(())
@@ -151,26 +183,63 @@ impl Crew {
     /// Waits until every living worker has sent `pushes` more pushes that were acknowledged, and
     /// until a new push was acknowledged in each of `shards`. Returns the seconds since `begin`.
     fn go_on(&mut self, cluster: &mut Cluster, begin: Instant, pushes: u64, shards: &[usize]) -> anyhow::Result<f64> {
-        let living = self.workers.iter().filter(|worker| !worker.killed);
-        let before: Vec<(u64, Counts)> = living.map(|worker| (worker.index, self.counted(worker))).collect();
+        let seconds = self.go_on_within(LIMIT, cluster, begin, pushes, shards)?;
+        seconds.with_context(|| format!("workers do not go on {} s after a fault", LIMIT.as_secs()))
+    }
+
+    /// As [`Crew::go_on`]; none if that takes longer than `limit`.
+    fn go_on_within(
+        &mut self,
+        limit: Duration,
+        cluster: &mut Cluster,
+        begin: Instant,
+        pushes: u64,
+        shards: &[usize],
+    ) -> anyhow::Result<Option<f64>> {
+        let entered = Instant::now();
+        let counts = |crew: &Self| -> Vec<Counts> { crew.workers.iter().map(|worker| crew.counted(worker)).collect() };
+        let before = counts(self);
         loop {
-            let now: Vec<Counts> =
-                before.iter().map(|(index, _)| self.counted(&self.workers[*index as usize])).collect();
-            let both = || before.iter().map(|(_, before)| before).zip(&now);
-            let every_worker = both().all(|(before, now)| now.acknowledged >= before.sent + pushes);
-            let in_shard = |shard: usize| both().any(|(before, now)| now.shards[shard][1] > before.shards[shard][0]);
+            let now = counts(self);
+            // A worker that joined meanwhile is not waited for.
+            let living: Vec<usize> = (0..before.len()).filter(|at| !self.workers[*at].killed).collect();
+            let every_worker = living.iter().all(|at| now[*at].acknowledged >= before[*at].sent + pushes);
+            let in_shard =
+                |shard: usize| living.iter().any(|at| now[*at].shards[shard][1] > before[*at].shards[shard][0]);
             if every_worker && shards.iter().all(|shard| in_shard(*shard)) {
-                return Ok(begin.elapsed().as_secs_f64());
+                return Ok(Some(begin.elapsed().as_secs_f64()));
             }
-            for worker in self.workers.iter_mut().filter(|worker| !worker.killed) {
-                if let Some(status) = worker.process.try_wait()? {
-                    bail!("worker process {} ended although the benchmark did not kill it: {status}", worker.index);
-                }
+            if self.note_ended()? > 0 {
+                ensure!(self.may_end, "a worker process ended although the benchmark did not kill it");
             }
             cluster.check()?;
-            ensure!(begin.elapsed() < LIMIT, "workers do not go on {} s after a fault", LIMIT.as_secs());
+            if entered.elapsed() > limit {
+                return Ok(None);
+            }
             std::thread::sleep(Duration::from_millis(1));
         }
+    }
+
+    /// Notes which workers have ended although they were not killed. Returns how many.
+    fn note_ended(&mut self) -> anyhow::Result<usize> {
+        let mut ended = 0;
+        for worker in self.workers.iter_mut().filter(|worker| !worker.killed) {
+            if let Some(status) = worker.process.try_wait()? {
+                ensure!(!status.success(), "worker process {} ended with success before the others", worker.index);
+                worker.killed = true;
+                ended += 1;
+            }
+        }
+        Ok(ended)
+    }
+
+    fn living(&self) -> Vec<usize> {
+        (0..self.workers.len()).filter(|at| !self.workers[*at].killed).collect()
+    }
+
+    /// Starts workers until there are as many as in the beginning.
+    fn fill_up(&mut self, cluster: &Cluster) -> anyhow::Result<()> {
+        (self.living().len()..WORKERS).try_for_each(|_| self.start_worker(cluster))
     }
 
     /// Starts another worker and waits until it pushes.
@@ -190,12 +259,15 @@ impl Crew {
 
 impl Pushing {
     /// Starts the run, and waits until every worker pushes.
-    pub(crate) fn start(failure_timeout: u64, leases: Option<u64>, network: Option<Network>) -> anyhow::Result<Self> {
-        let mut cluster = Cluster::start(failure_timeout, network)?;
-        let mut crew = Crew { leases, scratch: Scratch::new()?, workers: Vec::new() };
-        (0..WORKERS).try_for_each(|_| crew.start_worker(&cluster))?;
+    pub(crate) fn start(options: PushingOptions) -> anyhow::Result<Self> {
+        let PushingOptions { failure_timeout, leases, large_mib, network } = options;
+        let scratch = Scratch::new()?;
+        let checkpoints = large_mib.map(|_| scratch.path("checkpoints"));
+        let mut cluster = Cluster::start(ClusterOptions { failure_timeout, network, checkpoints })?;
+        let mut crew = Crew { leases, large_mib, may_end: false, scratch, workers: Vec::new() };
+        crew.fill_up(&cluster)?;
         crew.go_on(&mut cluster, Instant::now(), 20, &[])?;
-        Ok(Self { cluster, crew })
+        Ok(Self { cluster, crew, tally: Tally::default() })
     }
 
     /// Acknowledged pushes, over all workers.
@@ -203,22 +275,50 @@ impl Pushing {
         self.crew.workers.iter().map(|worker| self.crew.counted(worker).acknowledged).sum()
     }
 
-    /// Injects a fault into a random server or worker. Returns how many seconds it takes until
-    /// every worker goes on, in the shards that the fault hit.
-    pub(crate) fn suffer(&mut self, fault: Fault, random: &mut SplitMix64) -> anyhow::Result<f64> {
-        let Self { cluster, crew } = self;
-        let (role, silence) = match fault {
-            Fault::Kill(role) => (role, None),
-            Fault::Silence(role, how) => (role, Some(how)),
-        };
+    /// Acknowledged pushes to the large table, over all workers.
+    pub(crate) fn large_acknowledged(&self) -> u64 {
+        self.crew.workers.iter().map(|worker| self.crew.counted(worker).large[1]).sum()
+    }
+
+    /// How many checkpoints have been published.
+    pub(crate) fn published(&self) -> u64 {
+        self.cluster.published()
+    }
+
+    pub(crate) fn tally(&self) -> Tally {
+        self.tally
+    }
+
+    /// Injects a fault into random processes. Returns how many seconds it takes until every worker
+    /// goes on, in the shards that the fault hit; none if the fault could not be injected in time.
+    pub(crate) fn suffer(&mut self, fault: Fault, schedule: &mut Schedule) -> anyhow::Result<Option<f64>> {
+        match fault {
+            Fault::Kill(role) => self.lose(role, None, schedule).map(Some),
+            Fault::Silence(role, how) => self.lose(role, Some(how), schedule).map(Some),
+            Fault::Stall => self.stall().map(Some),
+            Fault::Starve => self.starve().map(Some),
+            Fault::OneWay(direction) => self.one_way(direction, schedule),
+            Fault::KillAmid(LongWork::Making) => self.kill_amid_making(schedule),
+            Fault::KillAmid(LongWork::Backfill) => self.kill_amid_backfill(schedule),
+            Fault::KillAmid(LongWork::Checkpoint) => {
+                self.cluster.wait_for_checkpoint()?;
+                let role = if schedule.below(2) == 0 { Role::Server } else { Role::Worker };
+                self.lose(role, None, schedule).map(Some)
+            }
+        }
+    }
+
+    /// Kills a random server or worker, or silences it for longer than the failure timeout.
+    fn lose(&mut self, role: Role, silence: Option<Silence>, schedule: &mut Schedule) -> anyhow::Result<f64> {
+        let Self { cluster, crew, .. } = self;
         if role == Role::Server {
-            let server = random.below(SERVERS as u64) as usize;
+            let server = schedule.below(SERVERS);
             let shards = cluster.shards_of(server)?;
             let go_on = |cluster: &mut Cluster, begin| crew.go_on(cluster, begin, 1, &shards);
             return cluster.lose_server(server, silence, go_on, || Ok(false));
         }
-        let living: Vec<usize> = (0..crew.workers.len()).filter(|at| !crew.workers[*at].killed).collect();
-        let worker = living[random.below(living.len() as u64) as usize];
+        let living = crew.living();
+        let worker = living[schedule.below(living.len())];
         let begin = Instant::now();
         crew.workers[worker].killed = true;
         let Some(how) = silence else {
@@ -236,6 +336,119 @@ impl Pushing {
         Ok(seconds)
     }
 
+    /// Stops the coordinator for longer than the failure timeout. No node may be lost by that.
+    /// Returns the seconds from when it goes on until every worker does.
+    fn stall(&mut self) -> anyhow::Result<f64> {
+        self.settle()?;
+        let before = self.cluster.lost_nodes()?;
+        let begin = self.cluster.stall()?;
+        let every_shard: Vec<usize> = (0..SHARDS).collect();
+        let seconds = self.crew.go_on(&mut self.cluster, begin, 1, &every_shard)?;
+        let lost: Vec<String> = self.cluster.lost_nodes()?.difference(&before).cloned().collect();
+        ensure!(lost.is_empty(), "a coordinator that was stopped expelled {lost:?} for its own sleep");
+        ensure!(self.settle()? == 0, "a process ended because the coordinator was stopped");
+        Ok(seconds)
+    }
+
+    /// Starves all nodes. At the default failure timeout no node may be lost by that.
+    fn starve(&mut self) -> anyhow::Result<f64> {
+        self.settle()?;
+        self.crew.may_end = true;
+        let begin = Instant::now();
+        let busy = starve()?;
+        let far = self.crew.far();
+        let seconds = self.crew.go_on(&mut self.cluster, begin, far, &[])?;
+        std::thread::sleep(self.cluster.starvation().saturating_sub(begin.elapsed()));
+        drop(busy);
+        let expelled = self.settle()?;
+        ensure!(
+            expelled == 0 || self.cluster.has_short_timeout(),
+            "{expelled} nodes were lost because busy processes kept them from running"
+        );
+        self.tally.expelled_by_starvation += expelled;
+        self.crew.may_end = false;
+        Ok(seconds)
+    }
+
+    /// Loses all frames of a link in one direction, for longer than the failure timeout. The run
+    /// may expel one of the two nodes. Returns the seconds until every worker goes on that is left.
+    fn one_way(&mut self, direction: Direction, schedule: &mut Schedule) -> anyhow::Result<Option<f64>> {
+        self.settle()?;
+        let Self { cluster, crew, tally } = self;
+        let living = crew.living();
+        let worker = living[schedule.below(living.len())];
+        let begin = Instant::now();
+        let link = cluster.drop_direction(direction, &crew.workers[worker].process, schedule.below(SERVERS))?;
+        crew.may_end = true;
+        let far = crew.far();
+        let early = crew.go_on_within(cluster.silence(), cluster, begin, far, &[])?;
+        std::thread::sleep(cluster.silence().saturating_sub(begin.elapsed()));
+        let segments = link.end()?;
+        let seconds = early.map_or_else(|| crew.go_on(cluster, begin, far, &[]), Ok)?;
+        tally.segments_on_one_way_links += segments.unwrap_or(0);
+        let expelled = self.settle()?;
+        self.tally.expelled_by_one_way_links += expelled;
+        self.crew.may_end = false;
+        Ok((segments != Some(0)).then_some(seconds))
+    }
+
+    /// Lets the workers make the large table, and kills a server meanwhile.
+    fn kill_amid_making(&mut self, schedule: &mut Schedule) -> anyhow::Result<Option<f64>> {
+        File::create(make_file(&self.crew.scratch.path("")))?;
+        let begin = Instant::now();
+        while !self.cluster.status()?.tables.iter().any(|table| table.spec.name == large_table::NAME) {
+            ensure!(begin.elapsed() < LIMIT, "workers do not make the large table");
+            std::thread::sleep(LOOK);
+        }
+        let was_made = self.crew.workers.iter().any(|worker| self.crew.counted(worker).large[0] > 0);
+        let seconds = self.lose(Role::Server, None, schedule)?;
+        Ok((!was_made).then_some(seconds))
+    }
+
+    /// Kills a server, and a worker while the server's shards are backfilled.
+    fn kill_amid_backfill(&mut self, schedule: &mut Schedule) -> anyhow::Result<Option<f64>> {
+        let Self { cluster, crew, .. } = self;
+        let living = crew.living();
+        let worker = living[schedule.below(living.len())];
+        let server = schedule.below(SERVERS);
+        let shards = cluster.shards_of(server)?;
+        let mut was_amid = false;
+        let go_on = |cluster: &mut Cluster, begin: Instant| {
+            while !was_amid && begin.elapsed() < cluster.silence() {
+                was_amid = cluster.status()?.plan.chains.iter().any(|chain| !chain.backfilling.is_empty());
+            }
+            crew.workers[worker].killed = true;
+            crew.workers[worker].process.kill();
+            crew.go_on(cluster, begin, 1, &shards)
+        };
+        let seconds = cluster.lose_server(server, None, go_on, || Ok(false))?;
+        crew.welcome(cluster)?;
+        Ok(was_amid.then_some(seconds))
+    }
+
+    /// Starts other processes for those that have ended without being killed, until all are in the
+    /// run and every shard has its replicas. Returns how many have ended.
+    fn settle(&mut self) -> anyhow::Result<u64> {
+        let Self { cluster, crew, .. } = self;
+        let begin = Instant::now();
+        let missing = |crew: &Crew| WORKERS - crew.living().len();
+        let mut ended = missing(crew);
+        crew.fill_up(cluster)?;
+        loop {
+            let more = cluster.replace_ended()? + crew.note_ended()?;
+            crew.fill_up(cluster)?;
+            ended += more;
+            if more == 0 && cluster.is_settled()? {
+                break;
+            }
+            cluster.check()?;
+            ensure!(begin.elapsed() < LIMIT, "the run is not whole again within {} s", LIMIT.as_secs());
+            std::thread::sleep(LOOK);
+        }
+        crew.go_on(cluster, begin, 1, &[])?;
+        Ok(ended as u64)
+    }
+
     /// How long workers may take to stop. Workers with leases stop when all leases are committed.
     fn longest_to_stop(&self) -> Duration {
         LIMIT + Duration::from_millis(self.crew.leases.unwrap_or(0) * 50)
@@ -245,7 +458,7 @@ impl Pushing {
     /// there more often than sent.
     pub(crate) fn account(&mut self) -> anyhow::Result<(u64, u64)> {
         let longest = self.longest_to_stop();
-        let Self { cluster, crew } = self;
+        let Self { cluster, crew, .. } = self;
         File::create(crew.scratch.path("stop"))?;
         let begin = Instant::now();
         while !crew.workers.iter().all(|worker| worker.killed || crew.counted(worker).stopped) {
@@ -262,6 +475,13 @@ impl Pushing {
                 lost += acknowledged.saturating_sub(*count as u64);
                 doubled += (*count as u64).saturating_sub(most);
             }
+        }
+        let large_mib = crew.large_mib.filter(|_| make_file(&crew.scratch.path("")).exists());
+        for (worker, mebibytes) in crew.workers.iter().filter_map(|worker| Some((worker, large_mib?))) {
+            let large = LargeTable::open(&session, mebibytes, worker.index)?;
+            let (large_lost, large_doubled) = large.account(&crew.counted(worker), worker.killed)?;
+            lost += large_lost;
+            doubled += large_doubled;
         }
         File::create(crew.scratch.path("leave"))?;
         session.close()?;

@@ -10,11 +10,11 @@ use anyhow::{Context, bail, ensure};
 use launch::OutputTarget;
 use serde_json::Value;
 
-use super::cluster::{Cluster, HostedProcess, LIMIT, LOOK, SERVERS, WORKERS};
-use super::faults::{Fault, Faults, Role};
+use super::cluster::{Cluster, ClusterOptions, HostedProcess, LIMIT, LOOK, SERVERS, WORKERS};
+use super::faults::{Fault, Faults, Means, Role, Schedule, Silence, Tally};
 use super::network::Network;
+use super::starvation::starve;
 use crate::learning::Scratch;
-use types::SplitMix64;
 
 /// How far the log-losses of two trainings may differ: the order of steps varies between runs.
 const APART: f64 = 0.002;
@@ -37,6 +37,7 @@ pub(crate) struct Trained {
     pub(crate) rows: u64,
     pub(crate) seconds: f64,
     pub(crate) faults: Faults,
+    pub(crate) tally: Tally,
 }
 
 /// The workers of one training.
@@ -50,6 +51,9 @@ struct Crew<'a> {
     workers: Vec<(u64, HostedProcess)>,
     /// Workers that have ended with success. With the first of them, the training is over.
     ended: Vec<u64>,
+    /// Whether the fault under way may end processes that it does not kill.
+    may_end: bool,
+    tally: Tally,
 }
 
 impl Training {
@@ -73,25 +77,35 @@ impl Training {
         self.rows * self.epochs
     }
 
-    /// Trains once; faults are injected if there is a `random` to draw them from.
-    pub(crate) fn run(&self, mut random: Option<&mut SplitMix64>) -> anyhow::Result<Trained> {
-        let mut cluster = Cluster::start(self.failure_timeout, self.network.clone())?;
-        let run = if random.is_some() { "disturbed" } else { "undisturbed" };
-        let mut crew = Crew { training: self, run, started: 0, workers: Vec::new(), ended: Vec::new() };
-        (0..WORKERS).try_for_each(|_| crew.start_worker(&cluster))?;
+    /// Trains once; faults are injected if there is a `schedule` of them.
+    pub(crate) fn run(&self, mut schedule: Option<Schedule>) -> anyhow::Result<Trained> {
+        let options =
+            ClusterOptions { failure_timeout: self.failure_timeout, network: self.network.clone(), checkpoints: None };
+        let mut cluster = Cluster::start(options)?;
+        let run = if schedule.is_some() { "disturbed" } else { "undisturbed" };
+        let mut crew = Crew {
+            training: self,
+            run,
+            started: 0,
+            workers: Vec::new(),
+            ended: Vec::new(),
+            may_end: false,
+            tally: Tally::default(),
+        };
+        crew.fill_up(&cluster)?;
         crew.begin()?;
-        let mut faults = Faults::default();
+        let mut faults = Faults::new(Means { network: self.network.is_some(), large: false });
         let begin = Instant::now();
         while !crew.is_over()? {
             cluster.check()?;
             ensure!(begin.elapsed() < 10 * LIMIT, "the training does not end within {} s", 10 * LIMIT.as_secs());
-            match &mut random {
-                Some(random) => {
-                    let fault = Fault::draw(random, cluster.can_cut());
+            match &mut schedule {
+                Some(schedule) => {
+                    let fault = schedule.next_fault();
                     let begin = Instant::now();
-                    crew.suffer(fault, &mut cluster, random)?;
+                    crew.suffer(fault, &mut cluster, schedule).with_context(|| format!("fault {}", fault.name()))?;
                     faults.add(fault, begin.elapsed().as_secs_f64());
-                    crew.wait(Duration::from_millis(200 + random.below(500)))?;
+                    crew.wait(Duration::from_millis(200 + schedule.below(500) as u64))?;
                 }
                 None => std::thread::sleep(LOOK),
             }
@@ -100,7 +114,7 @@ impl Training {
         let number = |value: &Value| value.as_f64().context("the training's report lacks a figure");
         let log_loss = number(&report["train"]["log_loss"])?;
         let seconds = number(&report["seconds"])?;
-        Ok(Trained { log_loss, rows: number(&report["rows"])? as u64, seconds, faults })
+        Ok(Trained { log_loss, rows: number(&report["rows"])? as u64, seconds, faults, tally: crew.tally })
     }
 
     /// Fails unless both trainings learnt from all rows and their log-losses agree.
@@ -152,8 +166,16 @@ impl Crew<'_> {
         Ok(())
     }
 
+    /// Starts workers until there are as many as in the beginning. Returns how many were missing.
+    fn fill_up(&mut self, cluster: &Cluster) -> anyhow::Result<usize> {
+        let missing = WORKERS - self.workers.len();
+        (0..missing).try_for_each(|_| self.start_worker(cluster))?;
+        Ok(missing)
+    }
+
     /// Whether a worker has ended with success, so that the training is over. Fails if a worker
-    /// failed that was not killed, unless it joined when the training was over.
+    /// failed that was not killed, unless it joined when the training was over, or the fault under
+    /// way may end processes: then the worker is dropped.
     fn is_over(&mut self) -> anyhow::Result<bool> {
         let mut failed = None;
         for (worker, process) in &mut self.workers {
@@ -164,6 +186,10 @@ impl Crew<'_> {
             }
         }
         match failed {
+            Some((worker, _)) if self.may_end && self.ended.is_empty() => {
+                self.workers.retain(|(number, _)| *number != worker);
+                Ok(false)
+            }
             Some((worker, status)) if self.ended.is_empty() => {
                 let log = std::fs::read_to_string(self.file(worker, "log")).unwrap_or_default();
                 // A run that is over refuses a new worker before the others have ended.
@@ -184,15 +210,12 @@ impl Crew<'_> {
         Ok(())
     }
 
-    fn suffer(&mut self, fault: Fault, cluster: &mut Cluster, random: &mut SplitMix64) -> anyhow::Result<()> {
-        let server = random.below(SERVERS as u64) as usize;
-        let worker = random.below(self.workers.len() as u64) as usize;
-        let lose_server = |cluster: &mut Cluster, silence, crew: &mut Self| {
-            cluster.lose_server(server, silence, |_, _| Ok(0.0), || crew.is_over()).map(drop)
-        };
+    fn suffer(&mut self, fault: Fault, cluster: &mut Cluster, schedule: &mut Schedule) -> anyhow::Result<()> {
+        let server = schedule.below(SERVERS);
+        let worker = schedule.below(self.workers.len());
         match fault {
-            Fault::Kill(Role::Server) => lose_server(cluster, None, self),
-            Fault::Silence(Role::Server, how) => lose_server(cluster, Some(how), self),
+            Fault::Kill(Role::Server) => self.lose_server(server, None, cluster),
+            Fault::Silence(Role::Server, how) => self.lose_server(server, Some(how), cluster),
             Fault::Kill(Role::Worker) => {
                 drop(self.workers.swap_remove(worker));
                 self.start_worker(cluster)
@@ -204,7 +227,59 @@ impl Crew<'_> {
                 self.wait(cluster.silence())?;
                 if self.is_over()? { Ok(()) } else { silent.go_on_and_end(how) }
             }
+            Fault::Stall => {
+                self.settle(cluster)?;
+                cluster.stall()?;
+                let ended = self.settle(cluster)?;
+                ensure!(ended == 0, "{ended} processes ended because the coordinator was stopped");
+                Ok(())
+            }
+            Fault::Starve => {
+                self.settle(cluster)?;
+                self.may_end = true;
+                let busy = starve()?;
+                self.wait(cluster.starvation())?;
+                drop(busy);
+                self.tally.expelled_by_starvation += self.settle(cluster)?;
+                self.may_end = false;
+                Ok(())
+            }
+            Fault::OneWay(direction) => {
+                self.settle(cluster)?;
+                if self.is_over()? {
+                    return Ok(());
+                }
+                let link = cluster.drop_direction(direction, &self.workers[worker].1, server)?;
+                self.may_end = true;
+                self.wait(cluster.silence())?;
+                self.tally.segments_on_one_way_links += link.end()?.unwrap_or(0);
+                self.tally.expelled_by_one_way_links += self.settle(cluster)?;
+                self.may_end = false;
+                Ok(())
+            }
+            Fault::KillAmid(_) => bail!("a training has no large table"),
         }
+    }
+
+    fn lose_server(&mut self, server: usize, silence: Option<Silence>, cluster: &mut Cluster) -> anyhow::Result<()> {
+        cluster.lose_server(server, silence, |_, _| Ok(0.0), || self.is_over()).map(drop)
+    }
+
+    /// Starts other processes for those that have ended without being killed, until all are in the
+    /// run and every shard has its replicas, or the training is over. Returns how many have ended.
+    fn settle(&mut self, cluster: &mut Cluster) -> anyhow::Result<u64> {
+        let begin = Instant::now();
+        let mut ended = 0;
+        while !self.is_over()? {
+            let more = cluster.replace_ended()? + self.fill_up(cluster)?;
+            ended += more as u64;
+            if more == 0 && cluster.is_settled().or_else(|error| if self.is_over()? { Ok(true) } else { Err(error) })? {
+                break;
+            }
+            ensure!(begin.elapsed() < LIMIT, "the training is not whole again within {} s", LIMIT.as_secs());
+            std::thread::sleep(LOOK);
+        }
+        Ok(ended)
     }
 
     /// Waits until all workers have ended, and returns the report that one of them printed.
