@@ -46,7 +46,7 @@ pub struct ChaosBench {
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     seed: u64,
     /// Inject this many faults into the run that pushes, however long they take.
-    #[arg(long, value_name = "COUNT", conflicts_with_all = ["seconds", "leases"], value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    #[arg(long, value_name = "COUNT", conflicts_with = "leases", value_parser = clap::value_parser!(u64).range(1..=100_000))]
     faults: Option<u64>,
     /// Inject faults of these kinds only, where the run can have them. Kinds are named as in the
     /// figures, such as server_kill or coordinator_stall.
