@@ -39,9 +39,14 @@ pub(crate) struct HostedProcess {
 }
 
 impl HostedProcess {
-    /// The exit status of the process; `None` while it runs.
+    /// The exit status of the process; `None` while it runs. Frees the host of a process that has
+    /// ended.
     pub(crate) fn try_wait(&mut self) -> Result<Option<ExitStatus>, ProcessError> {
-        self.process.try_wait()
+        let status = self.process.try_wait()?;
+        if status.is_some() {
+            self.host = None;
+        }
+        Ok(status)
     }
 
     /// The process's place in the network. None without a network.
