@@ -18,7 +18,7 @@ fn control(input: &mut Unstructured) -> Result<Control> {
             let place = if input.ratio(1, 4)? { Some(number(input)? as u32) } else { None };
             Control::Join { role, address: String::new(), token: input.int_in_range(0..=7)?, place, job: String::new() }
         }
-        3 | 4 => Control::Heartbeat,
+        3 | 4 => Control::Heartbeat { heard: 0 },
         5 => Control::MakeTable { spec: input.choose(&specs())?.clone() },
         6 => {
             let problem = input.ratio(1, 4)?.then(String::new);

@@ -69,7 +69,7 @@ fn step(coordinator: &mut Coordinator, now: &mut Time, input: &mut Unstructured)
             return Ok(());
         }
         12 => Control::Bye,
-        _ => Control::Heartbeat,
+        _ => Control::Heartbeat { heard: 0 },
     };
     say(coordinator, *now, from, source, control);
     Ok(())
@@ -84,7 +84,7 @@ fn memory_of_a_run(input: &mut Unstructured) -> Result<Vec<u8>> {
         let join =
             Control::Join { role: *role, address: String::new(), token: token as u64, place: None, job: String::new() };
         say(&mut coordinator, Time(0), *node, Source(0), join);
-        say(&mut coordinator, Time(0), *node, Source(token as u64 + 1), Control::Heartbeat);
+        say(&mut coordinator, Time(0), *node, Source(token as u64 + 1), Control::Heartbeat { heard: 0 });
     }
     let mut now = Time(0);
     for _ in 0..input.int_in_range(0..=30)? {

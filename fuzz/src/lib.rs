@@ -225,7 +225,7 @@ fn control(input: &mut Unstructured) -> Result<Control> {
         3 => Control::TableRefused { name: input.choose(&specs())?.name.clone(), problem: String::new() },
         4 => Control::BarrierPassed { number: number(input)? },
         5 => Control::BarrierWaiting { number: number(input)?, on: many(input, worker)? },
-        6 => Control::Heartbeat,
+        6 => Control::Heartbeat { heard: 0 },
         _ => Control::AddTable { table: TableId(input.int_in_range(0..=12)?), spec: input.choose(&specs())?.clone() },
     })
 }

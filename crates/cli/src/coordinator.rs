@@ -10,7 +10,7 @@ use slackwater::{Connect, RunSize, Serve};
 
 use crate::checkpoints;
 use crate::leaving;
-use crate::process::{Limits, same_host_parser};
+use crate::process::{ClockTimeout, Limits, same_host_parser};
 use crate::security::SecurityOptions;
 
 /// The settings of `coordinator`.
@@ -48,6 +48,8 @@ pub(crate) struct CoordinatorOptions {
     #[command(flatten)]
     limits: Limits,
     #[command(flatten)]
+    clock: ClockTimeout,
+    #[command(flatten)]
     checkpoints: checkpoints::CheckpointOptions,
 }
 
@@ -63,6 +65,7 @@ pub(crate) fn run(options: &CoordinatorOptions) -> anyhow::Result<()> {
         same_host,
         security,
         limits,
+        clock,
         checkpoints,
     } = options;
     let connect = Connect {
@@ -86,6 +89,7 @@ pub(crate) fn run(options: &CoordinatorOptions) -> anyhow::Result<()> {
             shards_per_server: *shards_per_server,
         }),
         election,
+        clock_timeout: clock.duration(),
         checkpoints: checkpoints.settings(),
         resume: checkpoints.resumed()?,
         ..Serve::new(connect)

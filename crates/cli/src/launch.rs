@@ -15,7 +15,7 @@ use slackwater::security::{TOKEN_FILE_VARIABLE, Token};
 
 use crate::checkpoints::CheckpointOptions;
 use crate::logs::Form;
-use crate::process::{Limits, Program, same_host_parser};
+use crate::process::{ClockTimeout, Limits, Program, same_host_parser};
 use crate::security::SecurityOptions;
 use crate::{replay, train};
 
@@ -52,6 +52,8 @@ pub(crate) struct LaunchOptions {
     security: SecurityOptions,
     #[command(flatten)]
     limits: Limits,
+    #[command(flatten)]
+    clock: ClockTimeout,
     #[command(flatten)]
     checkpoints: CheckpointOptions,
     /// The program to run and its settings: `-- train [SETTINGS]` or `-- demo [SETTINGS]`.
@@ -118,6 +120,7 @@ pub(crate) fn demonstrate(
         metrics: None,
         security: SecurityOptions::default(),
         limits: Limits { join_limit: 300, failure_timeout: 10 },
+        clock: ClockTimeout::default(),
         checkpoints: CheckpointOptions::none(),
         program,
     };
@@ -154,6 +157,7 @@ fn plan(options: &LaunchOptions, coordinator_address: &str, access: Vec<OsString
         metrics,
         security: _,
         limits,
+        clock,
         checkpoints,
         program,
     } = options;
@@ -161,13 +165,14 @@ fn plan(options: &LaunchOptions, coordinator_address: &str, access: Vec<OsString
     common.extend(access);
     // The folder is a word of its own: its name need not be UTF-8.
     common.extend(record.iter().flat_map(|folder| ["--record".into(), folder.clone().into_os_string()]));
+    let clock_timeout = clock.clock_timeout.map(|seconds| format!("--clock-timeout={seconds}").into());
     RunPlan {
         replicas: *replicas,
         join_limit: Duration::from_secs(limits.join_limit),
         failure_timeout: Duration::from_secs(limits.failure_timeout),
         same_host: *same_host,
         common,
-        coordinator: checkpoints.arguments(),
+        coordinator: checkpoints.arguments().into_iter().chain(clock_timeout).collect(),
         server: metrics.iter().map(|address| format!("--metrics={address}").into()).collect(),
         program: program.clone(),
         ..RunPlan::new(coordinator_address, *servers, *workers)

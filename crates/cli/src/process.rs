@@ -72,6 +72,23 @@ pub(crate) struct Limits {
     pub(crate) failure_timeout: u64,
 }
 
+/// The setting of a coordinator for workers that hang.
+#[derive(Clone, Copy, Default, clap::Args)]
+pub(crate) struct ClockTimeout {
+    /// Give up a worker that is in one clock for this many seconds without waiting for other
+    /// workers: its program hangs. Choose more than the longest clock takes, and than the program
+    /// takes before its first clock and after its last. Without it, such a worker is only reported,
+    /// in the log and by `slackwater status`.
+    #[arg(long, value_name = "SECONDS", value_parser = value_parser!(u64).range(1..=1_000_000))]
+    pub(crate) clock_timeout: Option<u64>,
+}
+
+impl ClockTimeout {
+    pub(crate) fn duration(self) -> Option<Duration> {
+        self.clock_timeout.map(Duration::from_secs)
+    }
+}
+
 impl JoinOptions {
     /// The coordinator's address. A process that coordinates may give it as --listen.
     fn coordinator_address(&self, coordinates: bool) -> anyhow::Result<&str> {
@@ -136,6 +153,8 @@ pub(crate) struct ServerOptions {
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<String>,
     #[command(flatten)]
+    clock: ClockTimeout,
+    #[command(flatten)]
     checkpoints: checkpoints::CheckpointOptions,
 }
 
@@ -175,8 +194,13 @@ pub(crate) fn run_server(options: &ServerOptions) -> anyhow::Result<()> {
     if coordinated.is_none() && (checkpoints.is_some() || resume.is_some()) {
         bail!("--checkpoint and --resume belong to the coordinator: give them to the process with --coordinate");
     }
+    let clock_timeout = options.clock.duration();
+    if coordinated.is_none() && clock_timeout.is_some() {
+        bail!("--clock-timeout belongs to the coordinator: give it to the process with --coordinate");
+    }
     let serve = Serve {
         threads: options.threads,
+        clock_timeout,
         coordinate: coordinated,
         membership,
         on_report,

@@ -131,7 +131,7 @@ pub mod monitor {
     pub use net::Traffic;
     pub use shard::{ServerCounts, ShardCounts};
     pub use types::{Measured, Span};
-    pub use wire::{MemberState, MemberStatus, NodeReport, Status, TableStatus, Timeout};
+    pub use wire::{MemberState, MemberStatus, NodeReport, Status, TableStatus, Timeout, Trouble};
     pub use worker::{CodecUse, WorkerCounts};
 }
 

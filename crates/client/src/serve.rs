@@ -10,6 +10,7 @@ use node::{
     CheckpointSettings, CoordinatorSettings, Recorder, ReportCallback, ServerReport, ServerSettings, open_resume,
     run_candidate, run_coordinator, run_server,
 };
+use std::time::Duration;
 use types::{Role, RunSize};
 use update::Updaters;
 use wire::Pool;
@@ -52,6 +53,9 @@ pub struct Serve {
     pub checkpoints: Option<CheckpointSettings>,
     /// For the coordinator: the checkpoint to resume from. `None` begins anew.
     pub resume: Option<ResumeFrom>,
+    /// For the coordinator: for how long a worker may be in one clock, without waiting for others,
+    /// before it is given up. `None` for any time.
+    pub clock_timeout: Option<Duration>,
 }
 
 /// The checkpoint that a run resumes from.
@@ -123,6 +127,7 @@ impl Serve {
             on_report: None,
             checkpoints: None,
             resume: None,
+            clock_timeout: None,
         }
     }
 
@@ -159,7 +164,14 @@ impl Serve {
         };
         let coordinator = self.coordinate.map(|size| {
             let membership = self.membership;
-            let settings = CoordinatorSettings { membership, checkpoints, resume, ..CoordinatorSettings::new(size) };
+            let clock_timeout = self.clock_timeout;
+            let settings = CoordinatorSettings {
+                membership,
+                checkpoints,
+                resume,
+                clock_timeout,
+                ..CoordinatorSettings::new(size)
+            };
             self.coordinate_at(&address, settings)
         });
         let coordinator = coordinator.transpose()?;

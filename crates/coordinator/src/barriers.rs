@@ -85,6 +85,16 @@ impl Barriers {
         self.reached.values_mut().for_each(|(_, noticed)| *noticed = now);
     }
 
+    /// Whether a worker waits at a barrier.
+    pub fn is_there(&self, worker: WorkerId) -> bool {
+        self.reached.contains_key(&worker)
+    }
+
+    /// Whether any worker waits at a barrier.
+    pub fn is_anybody_there(&self) -> bool {
+        !self.reached.is_empty()
+    }
+
     /// Whether every worker that has reached a barrier is in the run.
     pub fn all_are_there(&self, members: &Members) -> bool {
         self.reached.keys().all(|worker| members.is_there((*worker).into()))

@@ -19,6 +19,7 @@ mod tests;
 use crate::barriers::Barriers;
 use crate::checkpoints::{CheckpointOutcome, Checkpoints, Resume, RunView};
 use crate::leases::{DataSet, LeaseView, Leases};
+use crate::liveness::{Liveness, LivenessLimits};
 use crate::members::{Hearing, JoinRequest, Members};
 use crate::placement::Placement;
 use crate::plans::Plans;
@@ -51,6 +52,7 @@ pub struct Coordinator {
     barriers: Barriers,
     checkpoints: Checkpoints,
     leases: Leases,
+    liveness: Liveness,
     now: Time,
     /// The node whose loss ended the run, and why it counts as lost. With replicas, the first of
     /// the servers whose losses together ended it.
@@ -80,6 +82,7 @@ impl Coordinator {
             barriers: Barriers::default(),
             checkpoints: Checkpoints::default(),
             leases: Leases::default(),
+            liveness: Liveness::new(failure_timeout),
             now: Time(0),
             lost: None,
             unrepaired: Vec::new(),
@@ -92,6 +95,13 @@ impl Coordinator {
     #[must_use]
     pub fn of_job(mut self, job: &str) -> Self {
         self.settings = self.settings.of_job(job);
+        self
+    }
+
+    /// Sets how long nodes may fail to do their part.
+    #[must_use]
+    pub fn limited(mut self, limits: LivenessLimits) -> Self {
+        self.liveness.set_limits(limits);
         self
     }
 
@@ -245,14 +255,17 @@ impl Coordinator {
             Hearing::Replaced => return,
             Hearing::Expelled(reason) => return say(head.from, Control::Lost { node: head.from, reason }, out),
         }
+        if self.members.is_there(head.from) {
+            self.liveness.hear(&head, now);
+        }
         // Most messages are signs of life, and few of these change the memory. Where one does, its
         // handler sets `touched`.
-        self.touched |= !matches!(control, Control::Heartbeat | Control::AskStatus | Control::Report { .. });
+        self.touched |= !matches!(control, Control::Heartbeat { .. } | Control::AskStatus | Control::Report { .. });
         let precedes_the_run = matches!(
             control,
             Control::Join { .. }
                 | Control::AskStatus
-                | Control::Heartbeat
+                | Control::Heartbeat { .. }
                 | Control::Report { .. }
                 | Control::Fail { .. }
         );
@@ -272,7 +285,10 @@ impl Coordinator {
             Control::Join { role, address, token, place, job } => {
                 self.join(from, &job, JoinRequest { role, place, address, token, key }, out);
             }
-            Control::Heartbeat => self.heartbeat(head, out),
+            Control::Heartbeat { heard } => {
+                self.liveness.answered(from, heard, self.now);
+                self.heartbeat(head, out);
+            }
             Control::Report { report } => self.report(from, *report),
             Control::AskStatus => say(from, Control::Status { status: Box::new(self.status()) }, out),
             Control::Bye => self.bye(from, out),
@@ -368,6 +384,7 @@ impl Coordinator {
         self.now = now;
         if let Some(slept) = self.timeouts.slept(now) {
             self.members.forgive(slept, now);
+            self.liveness.forgive(now);
         }
         let ask_again = self.timeouts.ask_again_after();
         self.tables.ask_again(now, ask_again, out);
@@ -386,8 +403,11 @@ impl Coordinator {
             return;
         }
         for (node, seconds) in self.members.silent(now, |node| self.timeouts.promotion_delay(node)) {
-            self.fail(node, format!("nothing heard from it for {seconds:.1} s"), out);
+            let given_up = self.members.condemned(node).map(str::to_owned);
+            let reason = given_up.unwrap_or_else(|| format!("nothing heard from it for {seconds:.1} s"));
+            self.fail(node, reason, out);
         }
+        self.judge(out);
         self.replan(out);
     }
 
@@ -396,7 +416,7 @@ impl Coordinator {
         Status {
             plan: self.plan().clone(),
             adopting: self.plans.adopting(),
-            members: self.members.statuses(self.now),
+            members: self.members.statuses(self.now, |node| self.liveness.in_clock(node, self.now)),
             awaited: self.barriers.awaited(&self.members).collect(),
             tables: self.tables.statuses(&self.members.frontiers()),
             waited_for: self.members.waited_for(),
@@ -404,7 +424,8 @@ impl Coordinator {
             failure_timeout: self.timeouts.failure_timeout(),
             lease: self.timeouts.serving_lease(),
             replicas: self.settings.replicas() as u32,
-            timeouts: self.timeouts.list(self.members.steps()),
+            timeouts: [self.timeouts.list(self.members.steps()), self.liveness.limits().list()].concat(),
+            troubles: self.troubles(),
         }
     }
 }

@@ -1,7 +1,11 @@
-//! When a server that was told to leave may leave: other servers must take over its shards first.
-//! If no server joins for too long, it leaves although shards will have too few replicas.
+//! Whether the run can go on without a node, and when a server that was told to leave may leave:
+//! other servers must take over its shards first. If no server joins for too long, it leaves
+//! although shards will have too few replicas.
 
-use types::Span;
+use crate::members::Members;
+use crate::placement::Placement;
+use crate::settings::Settings;
+use types::{NodeId, Span};
 
 /// A server that asks to leave.
 pub(crate) struct LeaveRequest {
@@ -13,6 +17,17 @@ pub(crate) struct LeaveRequest {
     pub waited: Span,
     /// How long it waits for another server to join.
     pub limit: Span,
+}
+
+/// Whether the run can go on without a node.
+pub(crate) fn can_spare(node: NodeId, settings: &Settings, members: &Members, placement: &Placement) -> bool {
+    let can_do_without = match node {
+        // At least one worker must be left.
+        NodeId::Worker(_) => members.first_clock(node).is_none() || members.present() > 1,
+        NodeId::Server(index) => placement.has_replicas(index),
+        NodeId::Coordinator => false,
+    };
+    can_do_without && members.has_begun() && settings.is_elastic()
 }
 
 impl LeaveRequest {

@@ -40,6 +40,8 @@ struct MemberRecord {
     gone: bool,
     /// Why it was expelled. None if it was not.
     expelled: Option<String>,
+    /// Why it is about to be expelled: its serving lease may last a while. Not saved.
+    condemned: Option<String>,
 }
 
 impl MemberRecord {
@@ -58,6 +60,7 @@ impl MemberRecord {
             report: NodeReport::default(),
             gone: false,
             expelled: None,
+            condemned: None,
         }
     }
 
@@ -98,7 +101,7 @@ pub(crate) enum Hearing {
     Accepted,
     /// The sender's place was given to another process.
     Replaced,
-    /// The sender was expelled, for this reason.
+    /// The sender was expelled or is about to be, for this reason.
     Expelled(String),
 }
 
@@ -190,7 +193,7 @@ impl Members {
         if matches!(head.from, NodeId::Worker(_)) && head.source != member.source {
             return Hearing::Replaced;
         }
-        if let Some(reason) = &member.expelled {
+        if let Some(reason) = member.expelled.as_ref().or(member.condemned.as_ref()) {
             return Hearing::Expelled(reason.clone());
         }
         member.heard = now;
@@ -274,6 +277,24 @@ impl Members {
         self.records.get_mut(&node).into_iter().for_each(|member| member.expelled = Some(words.clone()));
         self.tokens.retain(|_, known| *known != node);
         true
+    }
+
+    /// Stops hearing a node that is given up: its heartbeats are not answered any more, so that its
+    /// serving lease ends, and it is silent from now on.
+    pub fn condemn(&mut self, node: NodeId, reason: &str) {
+        if let Some(member) = self.records.get_mut(&node).filter(|member| !member.gone) {
+            member.condemned.get_or_insert_with(|| reason.to_owned());
+        }
+    }
+
+    /// Why a node is given up. None if it is not.
+    pub fn condemned(&self, node: NodeId) -> Option<&str> {
+        self.records.get(&node)?.condemned.as_deref()
+    }
+
+    /// Whether a node is given up.
+    pub fn is_condemned(&self, node: NodeId) -> bool {
+        self.condemned(node).is_some()
     }
 
     /// Notes that a node asks to leave. Returns the state of its request, none if it has no place.
@@ -381,6 +402,11 @@ impl Members {
     /// The first clock that a node takes part in. None before it takes part.
     pub fn first_clock(&self, node: NodeId) -> Option<Clock> {
         self.records.get(&node).and_then(|member| member.since)
+    }
+
+    /// The highest clock of a node's messages.
+    pub fn clock(&self, node: NodeId) -> Clock {
+        self.records.get(&node).map(|member| member.clock).unwrap_or_default()
     }
 
     /// The highest clock of any node's messages.

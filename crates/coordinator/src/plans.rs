@@ -79,6 +79,12 @@ impl Plans {
         self.adoption.iter().flat_map(|adoption| &adoption.waiting).copied().collect()
     }
 
+    /// When servers were first asked to adopt the plan, and those that have not. None if all have.
+    pub fn adoption(&self) -> Option<(Time, Vec<NodeId>)> {
+        let adoption = self.adoption.as_ref()?;
+        Some((adoption.asked, adoption.waiting.iter().copied().collect()))
+    }
+
     /// Makes the first plan. It needs no adoption: nodes begin with it.
     pub fn begin(&mut self, chains: &[Chain], members: &Members) {
         self.plan = Plan { number: PlanNumber(1), chains: chains.to_vec(), workers: members.planned_workers() };

@@ -219,6 +219,11 @@ impl Tables {
         self.tables.values().map(|table| table.shards(of)).max().unwrap_or(0)
     }
 
+    /// The name of a table.
+    pub fn name(&self, table: TableId) -> Option<&str> {
+        self.tables.values().find(|known| known.id == table).map(|known| known.spec.name.as_str())
+    }
+
     /// The status of each table, with its frontier where servers have reported one.
     pub fn statuses(&self, frontiers: &BTreeMap<TableId, Clock>) -> Vec<TableStatus> {
         let status = |table: &Table| {

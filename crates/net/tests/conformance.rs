@@ -176,7 +176,7 @@ impl Node {
 fn heartbeat(from: NodeId, to: NodeId, number: u64) -> Frame {
     let mut head = Head::plain(from, to);
     head.number = number;
-    Frame { head, message: Message::Control(Control::Heartbeat) }
+    Frame { head, message: Message::Control(Control::Heartbeat { heard: 0 }) }
 }
 
 /// A push of `rows` keys and `bytes` bytes of values, which differ for each `number`. From a

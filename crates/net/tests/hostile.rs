@@ -213,7 +213,7 @@ fn bytes_of(frame: &Frame) -> Vec<u8> {
 /// A small frame without payloads, with `change` applied and a valid checksum.
 fn sealed(change: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     let head = Head::plain(NodeId::Worker(9), SERVER);
-    let mut bytes = bytes_of(&Frame { head, message: Message::Control(Control::Heartbeat) });
+    let mut bytes = bytes_of(&Frame { head, message: Message::Control(Control::Heartbeat { heard: 0 }) });
     change(&mut bytes);
     seal(&mut bytes);
     bytes

@@ -160,7 +160,7 @@ impl CoordinatorContact {
             let seconds = (now - self.heard).as_secs_f64();
             tracing::warn!(seconds, "a coordinator answers again; the run goes on");
         }
-        if matches!(frame.message, Message::Control(Control::Heartbeat))
+        if matches!(frame.message, Message::Control(Control::Heartbeat { .. }))
             && let Some(asked) = self.asked.take()
         {
             self.round_trip.observe(span(now.saturating_duration_since(asked)));
@@ -319,7 +319,7 @@ mod tests {
     fn the_only_coordinator_is_lost_after_the_failure_timeout() {
         let (start, mut looked) = (Instant::now(), Looked::default());
         let mut contact = CoordinatorContact::new(start, 5 * SECOND, false, 60 * SECOND);
-        assert!(contact.hears(start + SECOND, &said(0, Control::Heartbeat), &mut looked));
+        assert!(contact.hears(start + SECOND, &said(0, Control::Heartbeat { heard: 0 }), &mut looked));
         (2..7).for_each(|second| assert_eq!(contact.mind(start + second * SECOND, &mut looked), Ok(())));
         let lost = contact.mind(start + 7 * SECOND, &mut looked).expect_err("silent for 6 s").to_string();
         assert!(lost.contains("lost coordinator: nothing heard from it for 6.0 s"), "{lost}");
@@ -346,7 +346,7 @@ mod tests {
         assert_eq!(minded(&mut contact, &mut looked, start), Ok(()), "a connection broke, and the process listens");
         drop(listener);
         contact.disconnected(start, &looked);
-        assert!(contact.hears(start + SECOND, &said(0, Control::Heartbeat), &mut looked));
+        assert!(contact.hears(start + SECOND, &said(0, Control::Heartbeat { heard: 0 }), &mut looked));
         assert_eq!(minded(&mut contact, &mut looked, start + SECOND), Ok(()), "it was heard since");
         contact.disconnected(start + SECOND, &looked);
         let lost = minded(&mut contact, &mut looked, start + SECOND).expect_err("it has ended").to_string();
@@ -360,7 +360,7 @@ mod tests {
             let start = Instant::now();
             let mut looked = Looked(Vec::new(), vec![nobody]);
             let mut contact = CoordinatorContact::new(start, 60 * SECOND, of_several, 60 * SECOND);
-            assert!(contact.hears(start, &said(term, Control::Heartbeat), &mut looked));
+            assert!(contact.hears(start, &said(term, Control::Heartbeat { heard: 0 }), &mut looked));
             contact.disconnected(start, &looked);
             assert!(contact.probe.is_none());
             assert_eq!(contact.mind(start, &mut looked), Ok(()));
@@ -375,13 +375,13 @@ mod tests {
         let start = Instant::now();
         let second = |seconds: u32| start + seconds * SECOND;
         let mut contact = CoordinatorContact::new(start, 5 * SECOND, false, 60 * SECOND);
-        assert!(contact.hears(start, &said(0, Control::Heartbeat), &mut looked));
+        assert!(contact.hears(start, &said(0, Control::Heartbeat { heard: 0 }), &mut looked));
         (1..=6).for_each(|now| assert_eq!(contact.mind(second(now), &mut looked), Ok(())));
         // The host is asked, and its kernel accepts the call.
         drop(listener.accept().expect("a call"));
         (7..=11).for_each(|now| assert_eq!(contact.mind(second(now), &mut looked), Ok(())));
         // It is heard again, and then silent again.
-        assert!(contact.hears(second(12), &said(0, Control::Heartbeat), &mut looked));
+        assert!(contact.hears(second(12), &said(0, Control::Heartbeat { heard: 0 }), &mut looked));
         (13..=18).for_each(|now| assert_eq!(contact.mind(second(now), &mut looked), Ok(())));
         drop(listener.accept().expect("another call"));
         // Waits for the answer, which is under way.
@@ -404,7 +404,7 @@ mod tests {
         let mut looked = Looked(Vec::new(), listener.local_addr().into_iter().collect());
         let start = Instant::now();
         let mut contact = CoordinatorContact::new(start, 5 * SECOND, false, 60 * SECOND);
-        assert!(contact.hears(start, &said(0, Control::Heartbeat), &mut looked));
+        assert!(contact.hears(start, &said(0, Control::Heartbeat { heard: 0 }), &mut looked));
         (1..=60).for_each(|now| assert_eq!(contact.mind(start + now * SECOND, &mut looked), Ok(()), "second {now}"));
         let lost = contact.mind(start + 61 * SECOND, &mut looked).expect_err("not for ever").to_string();
         assert!(lost.contains("nothing heard from it for 61.0 s"), "{lost}");
@@ -415,12 +415,12 @@ mod tests {
         for (term, of_several) in [(0, true), (7, false)] {
             let (start, mut looked) = (Instant::now(), Looked::default());
             let mut contact = CoordinatorContact::new(start, SECOND, of_several, 60 * SECOND);
-            assert!(contact.hears(start, &said(term, Control::Heartbeat), &mut looked));
+            assert!(contact.hears(start, &said(term, Control::Heartbeat { heard: 0 }), &mut looked));
             for second in 1..50 {
                 assert_eq!(contact.mind(start + second * SECOND, &mut looked), Ok(()));
             }
             assert_eq!(looked.0, [""; 24], "every other second");
-            assert!(contact.hears(start + 50 * SECOND, &said(term, Control::Heartbeat), &mut looked));
+            assert!(contact.hears(start + 50 * SECOND, &said(term, Control::Heartbeat { heard: 0 }), &mut looked));
             assert_eq!(contact.mind(start + 51 * SECOND, &mut looked), Ok(()));
             let late = start + 1000 * SECOND;
             assert_eq!(contact.mind(late, &mut looked), Ok(()), "the process was stopped, and may have unread frames");
@@ -438,7 +438,7 @@ mod tests {
             contact.asked(start);
             // With two unanswered heartbeats, the round trip counts from the first one.
             contact.asked(start + after / 2);
-            assert!(contact.hears(start + after, &said(0, Control::Heartbeat), looked));
+            assert!(contact.hears(start + after, &said(0, Control::Heartbeat { heard: 0 }), looked));
         };
         (0..50).for_each(|_| answered(&mut contact, &mut looked, Duration::from_millis(1)));
         assert_eq!(contact.elsewhere_after(), Duration::from_millis(1_550), "a tenth of a heartbeat at least");
@@ -455,10 +455,10 @@ mod tests {
     fn a_follower_redirects_the_node_and_former_leaders_are_ignored() {
         let (start, mut looked) = (Instant::now(), Looked::default());
         let mut contact = CoordinatorContact::new(start, SECOND, false, 60 * SECOND);
-        assert!(contact.hears(start, &said(2, Control::Heartbeat), &mut looked));
+        assert!(contact.hears(start, &said(2, Control::Heartbeat { heard: 0 }), &mut looked));
         assert!(!contact.hears(start, &said(1, Control::Finish), &mut looked));
         assert!(!contact.hears(start, &said(0, Control::Follow { leader: "b:7".to_owned() }), &mut looked));
         assert_eq!(looked.0, ["b:7"]);
-        assert!(contact.hears(start, &said(3, Control::Heartbeat), &mut looked));
+        assert!(contact.hears(start, &said(3, Control::Heartbeat { heard: 0 }), &mut looked));
     }
 }

@@ -4,12 +4,13 @@
 //! The only coordinator of a run uses a registry in its own process, which elects it at once and
 //! for life.
 
+use crate::contact::span;
 use crate::leading::LeadingCoordinator;
 use crate::record::Recorder;
 use crate::registry::{CoordinatorRegistry, RegistryClient, RegistryEvent};
 use crate::reminder::Reminder;
 use crate::{CheckpointSettings, LeaveSignal, NodeError};
-use coordinator::{Membership, Resume, RunSize};
+use coordinator::{LivenessLimits, Membership, Resume, RunSize};
 use net::{Transport, TransportEvent, Waiter};
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
@@ -37,6 +38,9 @@ pub struct CoordinatorSettings {
     pub join_limit: Duration,
     /// Silence after which a node is lost.
     pub failure_timeout: Duration,
+    /// For how long a worker may be in one clock without waiting for others, before it is given up.
+    /// None for any time.
+    pub clock_timeout: Option<Duration>,
     /// How long it stays after every node has said goodbye, to repeat its own goodbye: a broken
     /// connection may have lost it.
     pub farewell: Duration,
@@ -62,12 +66,23 @@ impl CoordinatorSettings {
             membership: Membership::Static,
             join_limit: Duration::from_secs(30),
             failure_timeout: Duration::from_secs(30),
+            clock_timeout: None,
             farewell: Duration::from_millis(200),
             linger: Duration::from_secs(3),
             checkpoints: None,
             resume: None,
             job: String::new(),
             leave: LeaveSignal::default(),
+        }
+    }
+
+    /// How long nodes may fail to do their part.
+    pub(crate) fn limits(&self) -> LivenessLimits {
+        let usual = LivenessLimits::of(span(self.failure_timeout));
+        LivenessLimits {
+            first_clock: usual.first_clock.map(|limit| limit.max(span(self.join_limit))),
+            clock: self.clock_timeout.map(span),
+            ..usual
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::wait::IdleTurns;
 use crate::{JoinedRun, LeaveSignal, NodeError, WaitPolicy, WorkerHandle};
 use net::{Traffic, Transport, Waiter, Waker, lock};
 use shell::WorkerShell;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -91,6 +91,10 @@ pub struct Driver {
     waker: Waker,
     /// Number of program threads that wait.
     waiting: AtomicUsize,
+    /// How many waits the program has begun.
+    waits: AtomicU64,
+    /// The number of waits when the background thread last looked, and since when it is the same.
+    blocked: Mutex<(u64, Instant)>,
     settings: DriverSettings,
     interrupt: OnceLock<Interrupt>,
     background: Mutex<Option<JoinHandle<()>>>,
@@ -117,6 +121,8 @@ impl Driver {
             waker: waiter.waker(),
             waiter: Mutex::new(waiter),
             waiting: AtomicUsize::new(0),
+            waits: AtomicU64::new(0),
+            blocked: Mutex::new((0, Instant::now())),
             settings,
             interrupt: OnceLock::new(),
             background: Mutex::new(None),
@@ -213,6 +219,7 @@ impl Driver {
         mut done: impl FnMut(&mut WorkerShell) -> Option<R>,
     ) -> Result<R, NodeError> {
         self.waiting.fetch_add(1, Ordering::Relaxed);
+        self.waits.fetch_add(1, Ordering::Relaxed);
         let result = self.drive_until(interruption, &mut done);
         self.waiting.fetch_sub(1, Ordering::Relaxed);
         // Another waiting thread may drive now.
@@ -274,6 +281,17 @@ impl Driver {
         }
     }
 
+    /// For how long the program waits in one call: a thread of it waits, and none has begun another
+    /// wait since. None if no thread waits.
+    fn blocked(&self) -> Option<Duration> {
+        let waits = self.waits.load(Ordering::Relaxed);
+        let mut last = lock(&self.blocked);
+        if last.0 != waits || self.waiting.load(Ordering::Relaxed) == 0 {
+            *last = (waits, Instant::now());
+        }
+        (self.waiting.load(Ordering::Relaxed) > 0).then(|| last.1.elapsed())
+    }
+
     /// One run of the background thread. Returns whether the thread is no longer needed.
     fn look_after(&self) -> bool {
         loop {
@@ -288,7 +306,7 @@ impl Driver {
             if waiting == 0 && shell.pump() {
                 self.changed.notify_all();
             }
-            shell.keep_up(self.settings.failure_timeout, &self.settings.leave);
+            shell.keep_up(self.settings.failure_timeout, &self.settings.leave, self.blocked());
             if shell.is_closed() {
                 return true;
             }

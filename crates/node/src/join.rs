@@ -91,7 +91,7 @@ pub fn join(
             asks += 1;
             let (from, control) = match place {
                 // Every eighth time, ask to join again: that repeats an answer that was lost.
-                Some((node, _)) if !asks.is_multiple_of(8) => (node, Control::Heartbeat),
+                Some((node, _)) if !asks.is_multiple_of(8) => (node, Control::Heartbeat { heard: 0 }),
                 _ => (
                     provisional,
                     Control::Join { role, address: address.to_owned(), token, place: wanted, job: job.to_owned() },

@@ -63,9 +63,10 @@ impl LeadingCoordinator {
     pub fn begin(settings: &CoordinatorSettings, recorder: Option<&mut Recorder>) -> Result<Coordinator, NodeError> {
         let CoordinatorSettings { size, membership, failure_timeout, ref job, ref resume, .. } = *settings;
         let failure_timeout = Span(failure_timeout.as_nanos() as u64);
-        let mut machine = Coordinator::new(size, membership, failure_timeout).of_job(job);
+        let limits = settings.limits();
+        let mut machine = Coordinator::new(size, membership, failure_timeout).of_job(job).limited(limits);
         let recorder = recorder.map(|recorder| {
-            recorder.begin(Subject::Coordinator { size, membership, failure_timeout })?;
+            recorder.begin(Subject::Coordinator { size, membership, failure_timeout, limits })?;
             Ok::<&Recorder, NodeError>(recorder)
         });
         let recorder = recorder.transpose()?;
@@ -96,7 +97,7 @@ impl LeadingCoordinator {
             );
             return Self::begin(settings, None);
         }
-        Ok(recalled.of_job(job))
+        Ok(recalled.of_job(job).limited(settings.limits()))
     }
 
     /// Leads with this machine until the instant `until`, or longer if the leader lease is renewed.
@@ -264,7 +265,7 @@ impl LeadingCoordinator {
         for mut frame in out.drain() {
             self.recorder.iter().for_each(|recorder| recorder.output(&frame));
             frame.head.source = Source(self.term);
-            if matches!(frame.message, Message::Control(Control::Heartbeat)) && Instant::now() < self.until {
+            if matches!(frame.message, Message::Control(Control::Heartbeat { .. })) && Instant::now() < self.until {
                 transport.send(frame);
             } else {
                 // If this turn changes the memory, it gets the next number.

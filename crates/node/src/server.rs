@@ -215,11 +215,6 @@ pub fn run_server(
                         | ShellControl::JoinRefused { .. },
                     ) => {}
                 }
-            } else if matches!(frame.message, Message::Control(Control::Heartbeat)) {
-                // A worker that waits for this server checks that it is alive.
-                let head = Head::plain(node, frame.head.from);
-                transport.send(Frame { head, message: frame.message });
-                continue;
             }
             if let Some(recorder) = &recorder {
                 recorder.input(ServerInput::Frame(now, Box::new(frame.clone())));

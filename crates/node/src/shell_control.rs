@@ -37,7 +37,7 @@ impl<'a> ShellControl<'a> {
     pub fn of(frame: &'a Frame) -> Option<Self> {
         let Message::Control(control) = &frame.message else { return None };
         Some(match control {
-            Control::Heartbeat => Self::Heartbeat,
+            Control::Heartbeat { .. } => Self::Heartbeat,
             Control::Bye => Self::Bye,
             Control::Follow { leader } => Self::Follow { leader },
             Control::Welcome { node, source, token } => Self::Welcome { node: *node, source: *source, token: *token },

@@ -183,8 +183,9 @@ impl WorkerHandle<'_> {
     }
 
     pub(crate) fn heartbeat(&mut self) {
-        self.note(|| WorkerInput::Heartbeat);
-        self.worker.heartbeat(self.out);
+        let now = self.now();
+        self.note(|| WorkerInput::Heartbeat(now));
+        self.worker.heartbeat(now, self.out);
     }
 
     // The calls below do not change what the worker sends, so they are not recorded.

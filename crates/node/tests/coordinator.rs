@@ -32,7 +32,7 @@ fn remembering() -> (InProcessLocation, Source) {
         welcomed.push((*node, *source));
     }
     for (node, source) in &welcomed {
-        says(Head { source: *source, ..Head::plain(*node, NodeId::Coordinator) }, Control::Heartbeat);
+        says(Head { source: *source, ..Head::plain(*node, NodeId::Coordinator) }, Control::Heartbeat { heard: 0 });
     }
     assert!(machine.has_begun());
     let place = InProcessLocation::new();
@@ -104,12 +104,16 @@ fn a_run_with_a_surviving_node_continues_where_it_was() {
     let (mut transport, mut waiter) = exchange.join(NodeId::Worker(0));
     // A node of another run waits until the coordinator knows which run it leads.
     let other = joins(&exchange, NodeRole::Worker, 13, &leave);
-    let answer = |transport: &mut LocalTransport| {
-        let head = Head { source, ..Head::plain(NodeId::Worker(0), NodeId::Coordinator) };
-        transport.send(Frame { head, message: Message::Control(Control::Heartbeat) });
+    let mut number = 0;
+    let mut answer = |transport: &mut LocalTransport| {
+        number += 1;
+        let head = Head { source, number, ..Head::plain(NodeId::Worker(0), NodeId::Coordinator) };
+        transport.send(Frame { head, message: Message::Control(Control::Heartbeat { heard: number - 1 }) });
         transport.flush();
         while let Some(event) = transport.next() {
-            if let net::TransportEvent::Frame(Frame { message: Message::Control(Control::Heartbeat), .. }) = event {
+            if let net::TransportEvent::Frame(Frame { message: Message::Control(Control::Heartbeat { .. }), .. }) =
+                event
+            {
                 return true;
             }
         }

@@ -73,6 +73,11 @@ impl Reads {
         self.parked.overdue(now, after)
     }
 
+    /// The reads that wait for the frontier. See [`Parked::waiting`].
+    pub fn waiting(&self) -> impl Iterator<Item = (WorkerId, Clock, Clock)> + '_ {
+        self.parked.waiting()
+    }
+
     /// Whether any read waits for the frontier, and so for other workers.
     pub fn wait_for_others(&self) -> bool {
         self.parked.waits_for_others()

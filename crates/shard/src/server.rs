@@ -24,7 +24,7 @@ use serving_lease::ServingLease;
 use std::collections::BTreeMap;
 use types::{Clock, NodeId, Plan, ShardId, Span, TableId, TableSpec, Time};
 use update::Updaters;
-use wire::{Acked, Control, Frame, Head, Leader, Message, Outbox, Pool, PullRefused, Refusal, Refused};
+use wire::{Acked, Control, Frame, Head, Heartbeats, Leader, Message, Outbox, Pool, PullRefused, Refusal, Refused};
 use work::LongWork;
 
 /// What a server has done so far.
@@ -64,6 +64,8 @@ pub struct Server {
     finished: bool,
     /// The time of the last input.
     now: Time,
+    /// Its heartbeats, and the replicas that it waits for.
+    heartbeats: Heartbeats,
     /// `None` in a run without serving leases.
     lease: Option<ServingLease>,
     roles: Roles,
@@ -101,6 +103,7 @@ impl Server {
             leader: Leader::default(),
             finished: false,
             now: Time(0),
+            heartbeats: Heartbeats::default(),
             lease: None,
             roles: Roles::new(),
             checkpoint: None,
@@ -179,6 +182,7 @@ impl Server {
         if !self.leader.heeds(&head) {
             return;
         }
+        self.heartbeats.hear(&head, &message);
         let Some(name) = shard_of(&message) else {
             return self.control(&head, message, out);
         };
@@ -242,15 +246,14 @@ impl Server {
         self.forget_leases(out);
     }
 
-    /// Sends a heartbeat, which also asks to renew the serving lease.
+    /// Sends a heartbeat to the coordinator, which also asks to renew the serving lease. Sends one
+    /// to each replica from which an acknowledgement is due.
     pub fn heartbeat(&mut self, now: Time, out: &mut Outbox) {
         self.now = now;
-        let mut head = Head::plain(self.node, NodeId::Coordinator);
-        head.clock = self.furthest();
-        if let Some(lease) = &mut self.lease {
-            head.number = lease.ask(now);
-        }
-        out.send(Frame { head, message: Message::Control(Control::Heartbeat) });
+        let head = Head { clock: self.furthest(), ..Head::plain(self.node, NodeId::Coordinator) };
+        let awaited = self.shards.values().flat_map(|shard| shard.awaited_replicas());
+        let number = self.heartbeats.send(now, head, awaited, out);
+        self.lease.iter_mut().for_each(|lease| lease.ask(number, now));
         self.mind_lease(out);
     }
 
@@ -299,6 +302,10 @@ impl Server {
     }
 
     fn control(&mut self, head: &Head, message: Message, out: &mut Outbox) {
+        if head.from != NodeId::Coordinator && matches!(message, Message::Control(Control::Heartbeat { .. })) {
+            // A node that waits for this server asks whether it lives.
+            return Heartbeats::answer(self.node, head).into_iter().for_each(|answer| out.send(answer));
+        }
         if head.from != NodeId::Coordinator {
             self.misdirected += 1;
             return;
@@ -326,7 +333,7 @@ impl Server {
                 self.forgetting.insert(set, forgetting);
                 self.forget_leases(out);
             }
-            Control::Heartbeat => self.heartbeat_answered(head.number, out),
+            Control::Heartbeat { .. } => self.heartbeat_answered(head.number, out),
             Control::Join { .. }
             | Control::Welcome { .. }
             | Control::JoinRefused { .. }

@@ -42,11 +42,11 @@ use crate::shard::restore::Restoring;
 use crate::view::ShardView;
 use codec::{Meter, Stopwatch, TableCodecs};
 use std::sync::Arc;
-use types::{Clock, Measured, Placed, Plan, PlanNumber, Span, TableId, TableSpec, Time, WorkerId};
+use types::{Clock, Measured, NodeId, Placed, Plan, PlanNumber, Span, TableId, TableSpec, Time, WorkerId};
 use update::{Number, Updaters};
 use wire::{
     Acked, Frame, Head, Marker, Message, Outbox, Pool, Pull, Push, ReadWaiting, Refreshed, ReplicaChunk, Replicated,
-    Tune,
+    Tune, WaitingRead,
 };
 
 /// The reader of a parked read is told that it waits after this long, and again each time it has
@@ -158,6 +158,10 @@ pub(crate) trait AnyShard: Send {
     fn tick(&mut self, now: Time, out: &mut Outbox);
     /// Workers that parked reads of this shard wait for.
     fn waited_for(&self) -> Vec<WorkerId>;
+    /// Parked reads that wait for the frontier.
+    fn waiting_reads(&self) -> Vec<WaitingRead>;
+    /// The servers that have not acknowledged what this replica has sent them.
+    fn awaited_replicas(&self) -> Vec<NodeId>;
     /// The resend timeout of the slowest receiver of batches, and its measured round trip.
     fn resends(&self) -> Option<(Span, Measured)>;
     /// Counts of what it has done so far.
@@ -454,6 +458,15 @@ impl<T: Number> AnyShard for Shard<T> {
 
     fn waited_for(&self) -> Vec<WorkerId> {
         if self.reads.wait_for_others() { self.clocks.slowest(NAMED) } else { Vec::new() }
+    }
+
+    fn waiting_reads(&self) -> Vec<WaitingRead> {
+        let table = self.identity.table;
+        self.reads.waiting().map(|(reader, clock, needs)| WaitingRead { table, reader, clock, needs }).collect()
+    }
+
+    fn awaited_replicas(&self) -> Vec<NodeId> {
+        self.followers.replicas.awaited()
     }
 
     fn resends(&self) -> Option<(Span, Measured)> {

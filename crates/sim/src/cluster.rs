@@ -29,7 +29,7 @@ use actor::{Actor, Presence};
 use checkpoints::Checkpoints;
 pub use checkpoints::SavedCheckpoint;
 use clocks::Clocks;
-use coordinator::{Coordinator, Membership, Resume, RunSize};
+use coordinator::{Coordinator, LivenessLimits, Membership, MembershipEvent, Resume, RunSize};
 use coordinators::Leadership;
 use moments::Doomed;
 pub use moments::Moment;
@@ -114,6 +114,10 @@ pub struct Cluster {
     draining: BTreeSet<usize>,
     /// Nodes whose process does not run.
     stopped: BTreeMap<NodeId, StoppedNode>,
+    /// What the coordinator has logged.
+    events: Vec<MembershipEvent>,
+    /// Servers that no longer adopt plans, and whether each has ignored one.
+    stubborn: BTreeMap<usize, bool>,
     /// The fewest replicas of any shard in any plan.
     fewest_replicas: usize,
     server_inputs: Vec<Vec<(ServerInput, MachineOutput)>>,
@@ -162,7 +166,7 @@ impl Cluster {
         let welcomed: Vec<Frame> = out.drain().collect();
         for frame in welcomed {
             let Message::Control(Control::Welcome { node, source, .. }) = frame.message else { continue };
-            let mut heartbeat = control(node, Control::Heartbeat);
+            let mut heartbeat = control(node, Control::Heartbeat { heard: 0 });
             heartbeat.head.source = source;
             coordinator.handle(Time(0), heartbeat, &mut out);
         }
@@ -203,6 +207,8 @@ impl Cluster {
             serving: BTreeMap::new(),
             draining: BTreeSet::new(),
             stopped: BTreeMap::new(),
+            events: Vec::new(),
+            stubborn: BTreeMap::new(),
             fewest_replicas: usize::MAX,
             server_inputs: vec![Vec::new(); size.servers as usize],
             worker_inputs: vec![Vec::new(); size.workers as usize],
@@ -223,6 +229,13 @@ impl Cluster {
     /// Gives every worker its program.
     pub fn programs(&mut self, programs: Vec<Vec<Action>>) {
         (0..).zip(programs).for_each(|(worker, steps)| self.program(worker, steps));
+    }
+
+    /// Sets how long nodes may fail to do their part.
+    pub fn limit(&mut self, limits: LivenessLimits) {
+        self.leadership.limits = limits;
+        let membership = Coordinator::new(self.size, Membership::Static, FAILURE_TIMEOUT);
+        self.coordinator = std::mem::replace(&mut self.coordinator, membership).limited(limits);
     }
 
     /// Breaks the machines on purpose.
@@ -346,6 +359,9 @@ impl Cluster {
                 return Err(Stuck { seed: self.history.seed, after: longest, presence });
             }
             self.happen(happening);
+            if self.coordinator.lost().is_some() {
+                break;
+            }
             let over = |actor: &Actor| actor.is_over() || actor.presence == Presence::Away;
             if self.is_finished() && self.actors.iter().all(over) {
                 break;
@@ -360,6 +376,10 @@ impl Cluster {
     fn happen(&mut self, happening: Happening) {
         let Some(happening) = self.unless_stopped(happening) else { return };
         match happening {
+            Happening::Arrival(parcel) if parcel.to == NodeId::Coordinator && self.is_stalled() => {
+                self.network.counts.stalled += u64::from(!std::mem::replace(&mut self.leadership.has_stalled, true));
+                self.at(self.leadership.stalled_until, Happening::Arrival(parcel));
+            }
             Happening::Arrival(parcel) => {
                 if let Some(frame) = self.network.arrive(&parcel) {
                     self.hand_over(frame);
@@ -394,12 +414,33 @@ impl Cluster {
             Happening::CrashAmid(moment, node) => self.crash_in(moment, node),
             Happening::SetBack(node, by) => self.set_back(node, by),
             Happening::Cut(one, other, fault) => self.network.fault_link(one, other, fault),
+            Happening::CutOneWay(from, to) => self.network.cut_one_way(from, to),
+            Happening::Stubborn(server) => drop(self.stubborn.insert(server, false)),
+            Happening::Stall(length) => self.leadership.stalled_until = self.now + length,
             Happening::CrashCoordinator(back_after) => self.crash_the_coordinator(back_after),
             Happening::Succeed => self.succeed(),
             Happening::Isolate(node, from) => self.network.isolate(node, from),
             Happening::Stop(node, inbox, length) => self.stop_now(node, inbox, length),
             Happening::GoOn(node) => self.go_on(node),
         }
+    }
+
+    /// The node whose loss ended the run, and why.
+    #[must_use]
+    pub fn lost(&self) -> Option<(NodeId, &str)> {
+        self.coordinator.lost()
+    }
+
+    /// What the coordinator has logged of its members.
+    #[must_use]
+    pub fn events(&self) -> &[MembershipEvent] {
+        &self.events
+    }
+
+    /// The time that has passed in the run.
+    #[must_use]
+    pub fn elapsed(&self) -> Span {
+        self.now.since(Time(0))
     }
 
     fn drive_server(&mut self, server: usize, input: ServerInput) {

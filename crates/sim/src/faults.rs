@@ -100,6 +100,12 @@ pub struct FaultCounts {
     pub unled: u64,
     /// Links between two nodes that were cut for a while, with at least one frame lost by that.
     pub cut: u64,
+    /// Links that were cut in one direction for good, with at least one frame lost by that.
+    pub one_way: u64,
+    /// Servers that no longer adopt plans, with at least one plan that they ignored.
+    pub stubborn: u64,
+    /// Coordinators that did not run for a while, with at least one frame that waited.
+    pub stalled: u64,
     /// Links between two nodes that were slow for a while, with at least one frame delayed by that.
     pub slowed: u64,
     /// Runs in which every node had a skewed clock of its own.
@@ -130,6 +136,9 @@ impl FaultCounts {
             (self.cut, planned.cut),
             (self.slowed, planned.slowed),
             (self.stopped, planned.stopped),
+            (self.one_way, planned.one_way),
+            (self.stubborn, planned.stubborn),
+            (self.stalled, planned.stalled),
             (self.set_back, planned.set_back),
             (self.amid_checkpoint, planned.amid_checkpoint),
             (self.amid_migration, planned.amid_migration),
@@ -166,6 +175,9 @@ impl AddAssign for FaultCounts {
         self.unled += other.unled;
         self.cut += other.cut;
         self.slowed += other.slowed;
+        self.one_way += other.one_way;
+        self.stubborn += other.stubborn;
+        self.stalled += other.stalled;
         self.skewed += other.skewed;
         self.stopped += other.stopped;
         self.set_back += other.set_back;
@@ -181,6 +193,7 @@ impl fmt::Display for FaultCounts {
         let Self { delayed, reordered, duplicated, lost, disconnected, forgotten, .. } = self;
         let Self { crashed, joined, left, expelled, isolated, unled, cut, slowed, skewed, stopped, set_back, .. } =
             self;
+        let Self { one_way, stubborn, stalled, .. } = self;
         let Self { amid_checkpoint, amid_migration, amid_failover, amid_commit, .. } = self;
         write!(f, "delayed {delayed}, reordered {reordered}, duplicated {duplicated}, lost {lost}, ")?;
         write!(f, "disconnected {disconnected}, forgotten {forgotten}, crashed {crashed}, joined {joined}, ")?;
@@ -188,6 +201,7 @@ impl fmt::Display for FaultCounts {
             f,
             "left {left}, expelled {expelled}, isolated {isolated}, unled {unled}, cut {cut}, slowed {slowed}, "
         )?;
+        write!(f, "cut one way {one_way}, stubborn {stubborn}, stalled {stalled}, ")?;
         write!(
             f,
             "skewed {skewed}, stopped {stopped}, set back {set_back}, lost amid checkpoints {amid_checkpoint}, "

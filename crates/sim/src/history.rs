@@ -268,8 +268,8 @@ pub enum Fate {
     Accepted,
     /// Its part was refused.
     Refused,
-    /// The history does not tell: the push is not finished, or another part of its batch was
-    /// refused.
+    /// The history does not tell: the push is not finished, another part of its batch was refused,
+    /// or its worker was expelled.
     Unknown,
 }
 
@@ -353,6 +353,9 @@ impl History {
                         let bad = self.shard(of, placement.key(*position).0);
                         if bad == self.shard(of, *key) { Fate::Refused } else { Fate::Accepted }
                     }
+                    // The shard no longer knows which items of an expelled worker it has applied:
+                    // an item whose acknowledgement was lost is refused, too.
+                    Some(Some(Refusal::Expelled)) => Fate::Unknown,
                     Some(Some(_)) if keys.len() == 1 => Fate::Refused,
                     Some(Some(_)) => Fate::Unknown,
                 };

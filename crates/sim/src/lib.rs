@@ -50,6 +50,7 @@ pub use check::{
     staleness_at_most,
 };
 pub use cluster::{Cluster, Moment, SavedCheckpoint, StoppedInbox, Stuck};
+pub use coordinator::{LivenessLimits, MembershipEvent};
 pub use faults::{FaultCounts, Faults};
 pub use history::{Entry, HeadSaid, History, HistoryEvent, ReadRecord};
 pub use inputs::{MachineOutput, replay_server, replay_worker};

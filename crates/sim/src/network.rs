@@ -130,6 +130,8 @@ pub struct Network {
     isolated: BTreeMap<NodeId, Wrong<Isolation>>,
     /// The links with a fault.
     links: BTreeMap<(NodeId, NodeId), Wrong<LinkFault>>,
+    /// Links that are down from the first node to the second.
+    one_way: BTreeMap<(NodeId, NodeId), Wrong<()>>,
     /// Until when each node is busy sending, if bandwidth is bounded.
     busy: BTreeMap<NodeId, Time>,
 }
@@ -149,6 +151,7 @@ impl Network {
             forgotten: BTreeSet::new(),
             isolated: BTreeMap::new(),
             links: BTreeMap::new(),
+            one_way: BTreeMap::new(),
             busy: BTreeMap::new(),
         }
     }
@@ -169,9 +172,23 @@ impl Network {
         };
     }
 
-    /// Whether a fault keeps frames from passing between the two nodes. Counts every such fault.
+    /// Cuts the link from one node to another, for good. Frames the other way still pass.
+    pub fn cut_one_way(&mut self, from: NodeId, to: NodeId) {
+        self.one_way.insert((from, to), Wrong::new(()));
+    }
+
+    /// Whether a link of a node is cut in one direction for good.
+    pub fn has_one_way_link(&self, node: NodeId) -> bool {
+        self.one_way.keys().any(|(from, to)| *from == node || *to == node)
+    }
+
+    /// Whether a fault keeps a frame of `one` from `other`. Counts every such fault.
     fn stops(&mut self, one: NodeId, other: NodeId) -> bool {
         let mut stopped = false;
+        if let Some(fault) = self.one_way.get_mut(&(one, other)) {
+            fault.meet(&mut self.counts.one_way);
+            stopped = true;
+        }
         if let Some(fault) = self.links.get_mut(&pair(one, other)).filter(|fault| fault.what == LinkFault::Cut) {
             fault.meet(&mut self.counts.cut);
             stopped = true;

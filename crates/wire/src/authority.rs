@@ -53,7 +53,7 @@ fn may_control(from: Role, control: &Control, to: Role) -> bool {
         Control::AskStatus => to == Coordinator,
         Control::Status { .. } | Control::Follow { .. } => from == Coordinator,
         // Any node may ask any other whether it is alive.
-        Control::Heartbeat => from != Reader && to != Reader,
+        Control::Heartbeat { .. } => from != Reader && to != Reader,
         // From any member to the coordinator.
         Control::Adopted { .. }
         | Control::TableAdded { .. }
@@ -141,7 +141,9 @@ mod tests {
         }
         let status = allowed(&control(Control::AskStatus));
         assert_eq!(status, Role::ALL.map(|from| (from, Coordinator)));
-        for message in [Control::Heartbeat, Control::Bye, Control::Retire, Control::Fail { reason: String::new() }] {
+        for message in
+            [Control::Heartbeat { heard: 0 }, Control::Bye, Control::Retire, Control::Fail { reason: String::new() }]
+        {
             assert!(!allowed(&control(message.clone())).iter().any(|(from, _)| *from == Reader), "{message:?}");
         }
     }

@@ -368,7 +368,7 @@ mod tests {
     fn frames_have_one_encoding() {
         let head = Head::plain(NodeId::Worker(0), NodeId::Coordinator);
         let mut bytes = Vec::new();
-        encode(&Frame { head, message: Message::Control(Control::Heartbeat) }, &mut bytes);
+        encode(&Frame { head, message: Message::Control(Control::Heartbeat { heard: 0 }) }, &mut bytes);
         // (what, a byte of the header, payloads that come with it)
         let payload = |bytes: usize| Payload::new(vec![0u8; bytes]);
         let cases = [

@@ -7,8 +7,8 @@
 //! socket.
 //!
 //! The crate also has what both ends of a connection share: key lists ([`Keys`]), the cursors of
-//! followers ([`FollowerCursor`], [`FeedReader`]) and the check for the newest coordinator
-//! ([`Leader`]).
+//! followers ([`FollowerCursor`], [`FeedReader`]), heartbeats and the silence of peers
+//! ([`Heartbeats`]), and the check for the newest coordinator ([`Leader`]).
 
 mod authority;
 mod bits;
@@ -17,6 +17,7 @@ mod changes;
 mod feed;
 mod field;
 mod frame;
+mod heartbeats;
 mod keys;
 mod leader;
 mod loan;
@@ -36,6 +37,7 @@ pub use frame::seal;
 pub use frame::{
     CodecPipeline, Frame, HEADER_BYTES, Head, Header, MAX_BODY_BYTES, Stage, VERSION, WireError, decode, encode,
 };
+pub use heartbeats::Heartbeats;
 pub use keys::{KeyError, KeyPart, KeySlice, Keys, Signature};
 pub use leader::Leader;
 pub use loan::lend;
@@ -43,6 +45,6 @@ pub use message::{
     ASK_AGAIN, Acked, ChunkContents, Control, Delta, FailedClock, FeedCursor, LeaseTerms, LeasedPart, Marker, Member,
     MemberState, MemberStatus, Message, NodeReport, NodeRole, Pull, PullRefused, Pulled, Push, READ_WHOLE, ReadWaiting,
     Refresh, Refreshed, Refusal, Refused, ReplicaChunk, Replicated, Resend, ResendReason, Status, TableStatus, Timeout,
-    Tune, Wants, Writes,
+    Trouble, Tune, WaitingRead, Wants, Writes,
 };
 pub use outbox::Outbox;

@@ -17,7 +17,7 @@ pub use read::{
 };
 pub use refusal::Refusal;
 pub use replica::{ChunkContents, ReplicaChunk, Replicated};
-pub use status::{MemberState, MemberStatus, NodeReport, Status, TableStatus, Timeout};
+pub use status::{MemberState, MemberStatus, NodeReport, Status, TableStatus, Timeout, Trouble, WaitingRead};
 pub use stream::{Acked, LeasedPart, Marker, Push, Refused, Resend, ResendReason, Tune, Writes};
 
 use crate::Payload;

@@ -108,7 +108,7 @@ mod tests {
         let table = TableId(5);
         let shard = ShardId(1);
         let push = Push { table, shard, settled: 2, number: NumberType::F32, writes: Writes::GRADIENTS, keys, values };
-        for message in [Message::Push(push), Message::Control(Control::Heartbeat)] {
+        for message in [Message::Push(push), Message::Control(Control::Heartbeat { heard: 0 })] {
             let frame = Frame { head, message };
             assert_eq!(through_bytes(&frame), frame);
         }

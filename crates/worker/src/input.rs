@@ -18,8 +18,8 @@ pub enum WorkerInput {
     Tick(Time),
     /// The connection to a node is restored.
     Reconnected(Time, NodeId),
-    /// It is time to send a heartbeat.
-    Heartbeat,
+    /// It is time to send heartbeats.
+    Heartbeat(Time),
     /// The program asks for a table.
     MakeTable(TableSpec),
     /// The program submits an operation, to run after these tickets.
@@ -59,7 +59,7 @@ recorded_variants!(WorkerInput {
     0 => Frame(now, frame),
     1 => Tick(now),
     2 => Reconnected(now, node),
-    3 => Heartbeat,
+    3 => Heartbeat(now),
     4 => MakeTable(spec),
     5 => Submit(now, table, op, after),
     6 => BeginPush(table, keys, examples),
@@ -114,7 +114,7 @@ impl WorkerInput {
             Self::Frame(now, frame) => worker.handle(now, *frame, out),
             Self::Tick(now) => worker.tick(now, out),
             Self::Reconnected(now, node) => worker.reconnected(now, node, out),
-            Self::Heartbeat => worker.heartbeat(out),
+            Self::Heartbeat(now) => worker.heartbeat(now, out),
             Self::MakeTable(spec) => worker.make_table(spec, out),
             Self::Submit(now, table, op, after) => {
                 return worker.submit(now, table, op, None, &after, out).map(WorkerReply::Ticket);
@@ -151,9 +151,9 @@ impl WorkerInput {
             | Self::Limit(now, _)
             | Self::EndClock(now)
             | Self::CommitLease(now, ..)
+            | Self::Heartbeat(now)
             | Self::FlushResiduals(now) => Some(now),
-            Self::Heartbeat
-            | Self::MakeTable(_)
+            Self::MakeTable(_)
             | Self::BeginPush(..)
             | Self::EndPush(_)
             | Self::OpenLeases(..)
@@ -178,7 +178,7 @@ impl WorkerInput {
             }
             Self::Tick(_)
             | Self::Reconnected(..)
-            | Self::Heartbeat
+            | Self::Heartbeat(_)
             | Self::MakeTable(_)
             | Self::EndPush(_)
             | Self::Limit(..)

@@ -4,6 +4,7 @@
 //! | part | owns |
 //! | --- | --- |
 //! | [`Identity`] | who the worker is, the plan, and whose messages it accepts |
+//! | [`Heartbeats`] | the numbers of its heartbeats, and which servers that it waits for are silent |
 //! | [`CoordinatorRequests`] | tables and barriers that the worker asked for |
 //! | [`Tickets`] | tickets that are pending, finished or detached |
 //! | [`Schedule`] | operations that wait, and pushes that the program hands over part by part |
@@ -54,7 +55,7 @@ use std::collections::BTreeMap;
 
 use table::Table;
 use types::{Clock, Plan, Source, Span, TableId, TableSpec, WorkerId};
-use wire::{Control, Frame, Head, Message, Outbox};
+use wire::{Control, Frame, Head, Heartbeats, Message, Outbox};
 
 /// How a worker behaves.
 #[derive(Clone, Copy, Debug, Default)]
@@ -126,6 +127,8 @@ pub struct CodecUse {
 /// One worker: its tables, tickets, streams to shards, caches and data leases.
 pub struct Worker {
     identity: Identity,
+    /// Its heartbeats, and the servers that it waits for.
+    heartbeats: Heartbeats,
     settings: WorkerSettings,
     /// The first clock that the worker takes part in.
     since: Clock,
@@ -151,6 +154,7 @@ impl Worker {
     pub fn new(id: WorkerId, source: Source, plan: Plan, settings: WorkerSettings) -> Self {
         Self {
             identity: Identity::new(id, source, plan),
+            heartbeats: Heartbeats::default(),
             settings,
             since: Clock(0),
             clock: Clock(0),

@@ -3,7 +3,7 @@
 use super::{bytes_of, shards_of};
 use serde_json::{Value, json};
 use slackwater::cluster::{NodeId, WorkerId};
-use slackwater::monitor::{Measured, MemberState, MemberStatus, Status, Timeout};
+use slackwater::monitor::{Measured, MemberState, MemberStatus, Status, Timeout, Trouble};
 
 /// The clock of the slowest worker that takes part.
 fn slowest(status: &Status) -> Option<u64> {
@@ -21,6 +21,12 @@ fn timeout_json(timeout: &Timeout) -> Value {
     json!({ "what": what, "seconds": value.as_secs_f64(), "why": why, "measured": measured.as_ref().map(measured_json) })
 }
 
+fn trouble_json(trouble: &Trouble) -> Value {
+    let Trouble { node, what, lasted, limit } = trouble;
+    let limit = limit.map(|limit| limit.as_secs_f64());
+    json!({ "node": node.to_string(), "what": what, "seconds": lasted.as_secs_f64(), "limit_s": limit })
+}
+
 pub(super) fn as_json(status: &Status) -> Value {
     let member = |member: &MemberStatus| {
         let (state, reason) = match &member.state {
@@ -34,6 +40,8 @@ pub(super) fn as_json(status: &Status) -> Value {
         json!({
             "node": member.node.to_string(), "address": member.address, "state": state, "reason": reason,
             "silent_s": member.silent.as_secs_f64(), "clock": member.clock.0,
+            "in_clock_s": member.in_clock.map(|span| span.as_secs_f64()),
+            "blocked_s": member.report.blocked.map(|span| span.as_secs_f64()),
             "shards_answered": shards.map(|(heads, _)| heads), "shards_held": shards.map(|(_, held)| held),
             "bytes_held": bytes_of(status, member.node),
             "step": member.report.step.as_ref().map(measured_json),
@@ -56,6 +64,7 @@ pub(super) fn as_json(status: &Status) -> Value {
         "slowest_clock": slowest(status),
         "failure_timeout_s": status.failure_timeout.as_secs_f64(),
         "serving_lease_s": status.lease.map(|lease| lease.as_secs_f64()),
+        "troubles": status.troubles.iter().map(trouble_json).collect::<Vec<_>>(),
         "timeouts": status.timeouts.iter().map(timeout_json).collect::<Vec<_>>(),
     })
 }

@@ -3,8 +3,11 @@
 use super::{bytes_of, shards_of};
 use crate::totals::bytes_in_words;
 use slackwater::cluster::{NodeId, WorkerId};
-use slackwater::monitor::{Measured, MemberState, MemberStatus, Span, Status, Timeout};
+use slackwater::monitor::{Measured, MemberState, MemberStatus, Span, Status, Timeout, Trouble};
 use types::Clock;
+
+/// A worker's time in its clock is shown from here on.
+const LONG_CLOCK: Span = Span::from_secs(10);
 
 /// The run as text. With `verbose`, also its time-outs, and tables that Slackwater's own programs
 /// make beside their models.
@@ -24,6 +27,7 @@ pub(super) fn as_text(status: &Status, verbose: bool) -> String {
     }
     lines.push(String::new());
     lines.extend(waits(status));
+    lines.extend(status.troubles.iter().map(trouble));
     if verbose {
         lines.push(String::new());
         lines.extend(timeouts(status));
@@ -82,7 +86,10 @@ fn work(status: &Status, member: &MemberStatus) -> String {
         let bytes = bytes_in_words(bytes_of(status, member.node).unwrap_or(0) as f64);
         return format!("head of {}, holds {held} ({bytes})", counted(heads, "shard"));
     };
-    let mut words = format!("clock {}", member.clock.0);
+    let mut words = match member.in_clock {
+        Some(span) if span >= LONG_CLOCK => format!("in clock {} for {:.0} s", member.clock.0, span.as_secs_f64()),
+        Some(_) | None => format!("clock {}", member.clock.0),
+    };
     if let Some(step) = &member.report.step {
         words += &format!(", {} per clock", in_words(step.mean));
     }
@@ -112,6 +119,13 @@ fn waits(status: &Status) -> Vec<String> {
         lines.push(format!("slow: {} (1.5 times the median time per clock, or more)", names(&status.slow)));
     }
     lines
+}
+
+/// A node that sends heartbeats and does not do its part.
+fn trouble(trouble: &Trouble) -> String {
+    let Trouble { node, what, lasted, limit } = trouble;
+    let limit = limit.map(|limit| format!(", of {} at most", in_words(limit))).unwrap_or_default();
+    format!("trouble: {node} {what}: for {}{limit}", in_words(*lasted))
 }
 
 fn timeouts(status: &Status) -> Vec<String> {
@@ -174,7 +188,16 @@ mod tests {
 
     fn member(node: NodeId, state: MemberState) -> MemberStatus {
         let (silent, clock, report) = (Span::from_millis(120), Clock(17), NodeReport::default());
-        MemberStatus { node, address: "10.0.0.1:7001".to_owned(), key: None, state, silent, clock, report }
+        MemberStatus {
+            node,
+            address: "10.0.0.1:7001".to_owned(),
+            key: None,
+            state,
+            silent,
+            clock,
+            in_clock: None,
+            report,
+        }
     }
 
     fn example() -> Status {
@@ -200,6 +223,7 @@ mod tests {
             lease: None,
             replicas: 1,
             timeouts: vec![timeout],
+            troubles: Vec::new(),
         }
     }
 
@@ -227,6 +251,19 @@ slow: worker 0 (1.5 times the median time per clock, or more)
         let text = as_text(&example(), true);
         assert!(text.contains("\n.accounts  none yet\n"), "{text}");
         assert!(text.ends_with("time-outs:\n  a silent worker is lost: after 2.00 s: the failure timeout\n"), "{text}");
+    }
+
+    #[test]
+    fn text_shows_long_clocks_and_nodes_that_do_not_do_their_part() {
+        let mut status = example();
+        status.members[1].in_clock = Some(Span::from_secs(73));
+        let what = "sends heartbeats and does not adopt plan 2".to_owned();
+        let [lasted, limit] = [3_200, 10_000].map(Span::from_millis);
+        status.troubles = vec![Trouble { node: NodeId::Server(0), what, lasted, limit: Some(limit) }];
+        let text = as_text(&status, false);
+        assert!(text.contains("  in clock 17 for 73 s, slow, waited for\n"), "{text}");
+        let trouble = "trouble: server 0 sends heartbeats and does not adopt plan 2: for 3.20 s, of 10.00 s at most\n";
+        assert!(text.ends_with(trouble), "{text}");
     }
 
     #[test]

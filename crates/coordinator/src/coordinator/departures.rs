@@ -1,11 +1,12 @@
 //! A node leaves, is told to leave, or is lost. The run then goes on without the node, or ends.
 
 use super::Coordinator;
-use crate::leaving::LeaveRequest;
+use crate::leaving::{LeaveRequest, can_spare};
+use crate::liveness::{LivenessView, Verdict};
 use crate::members::Leave;
 use crate::say::say;
 use types::{Chain, NodeId, WorkerId};
-use wire::{Control, Outbox};
+use wire::{Control, Outbox, Trouble};
 
 impl Coordinator {
     /// Handles the report of a node's host that the node's process has ended. Its serving lease has
@@ -13,7 +14,8 @@ impl Coordinator {
     pub fn gone(&mut self, node: NodeId, out: &mut Outbox) {
         self.touched = true;
         if self.has_begun() {
-            self.fail(node, "its process has ended".to_owned(), out);
+            let given_up = self.members.condemned(node).map(str::to_owned);
+            self.fail(node, given_up.unwrap_or_else(|| "its process has ended".to_owned()), out);
             self.replan(out);
         }
     }
@@ -44,6 +46,7 @@ impl Coordinator {
     /// Makes the parts forget a node that has left the run: none waits for it from here on.
     fn departed(&mut self, node: NodeId, out: &mut Outbox) {
         self.tables.forget(node, out);
+        self.liveness.forget(node);
         match node {
             NodeId::Server(index) => {
                 self.placement.remove_server(index);
@@ -84,13 +87,7 @@ impl Coordinator {
             self.members.depart(node);
             return;
         }
-        let can_do_without = match node {
-            // At least one worker must be left.
-            NodeId::Worker(_) => self.members.first_clock(node).is_none() || self.members.present() > 1,
-            NodeId::Server(index) => self.placement.has_replicas(index),
-            NodeId::Coordinator => false,
-        };
-        if can_do_without && self.has_begun() && self.settings.is_elastic() {
+        if can_spare(node, &self.settings, &self.members, &self.placement) {
             self.expel(node, &reason, out);
         } else if self.members.is_there(node) {
             let (first, reason) = self.first_cause(node, reason);
@@ -109,6 +106,42 @@ impl Coordinator {
         let later: Vec<String> =
             later.iter().chain([&last]).map(|(node, reason)| format!("{node} was lost, too: {reason}")).collect();
         (*first, format!("{first_reason}; before others held its shards, {}", later.join("; ")))
+    }
+
+    /// Gives up nodes that send heartbeats and do not do their part, and notes long clocks.
+    pub(super) fn judge(&mut self, out: &mut Outbox) {
+        if self.members.is_over() || self.lost.is_some() {
+            return;
+        }
+        let (notice_after, _) = self.timeouts.notice_after(self.members.steps());
+        let ask_again = self.timeouts.ask_again_after();
+        let Self { settings, members, barriers, plans, placement, tables, liveness, now, .. } = self;
+        let view =
+            LivenessView { now: *now, settings, members, barriers, plans, placement, tables, notice_after, ask_again };
+        let verdicts = liveness.judge(&view);
+        let long = liveness.long_clocks(&view);
+        for (node, clock, lasted) in long {
+            let seconds = lasted.as_secs_f64();
+            self.note(node, &format!("has been in {clock} for {seconds:.0} s, and other workers wait for it"));
+        }
+        for Verdict { node, reason, ends_run } in verdicts {
+            if self.lost.is_some() || !self.members.is_there(node) {
+                continue;
+            }
+            if ends_run {
+                self.end(node, reason, out);
+            } else if matches!(node, NodeId::Server(_))
+                && can_spare(node, &self.settings, &self.members, &self.placement)
+            {
+                // Its serving lease may still last. The coordinator hears it no more, so it is
+                // expelled when the promotion delay is over, as any silent server.
+                self.note(node, &format!("is given up: {reason}"));
+                say(node, Control::Lost { node, reason: reason.clone() }, out);
+                self.members.condemn(node, &reason);
+            } else {
+                self.fail(node, reason, out);
+            }
+        }
     }
 
     /// Removes `node` from the run. If it still sends, it is answered with the reason.
@@ -135,6 +168,16 @@ impl Coordinator {
         if self.lost.is_none() && self.members.is_there(node) {
             self.end(node, format!("it could not go on: {reason}"), out);
         }
+    }
+
+    /// Nodes that send heartbeats and do not do their part.
+    pub(super) fn troubles(&self) -> Vec<Trouble> {
+        let Self { settings, members, barriers, plans, placement, tables, liveness, now, .. } = self;
+        let (notice_after, _) = self.timeouts.notice_after(members.steps());
+        let ask_again = self.timeouts.ask_again_after();
+        let view =
+            LivenessView { now: *now, settings, members, barriers, plans, placement, tables, notice_after, ask_again };
+        liveness.troubles(&view)
     }
 
     /// Ends the run because of the loss of `node`, and tells all other nodes.

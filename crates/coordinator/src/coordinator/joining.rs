@@ -50,9 +50,12 @@ impl Coordinator {
             self.begin_run(out);
         } else if self.has_begun() && is_first {
             self.come_in(from, out);
+        } else if head.number == 0 && self.members.first_clock(from).is_some() {
+            // Nodes number their heartbeats from when they begin: this one has missed `Begin`.
+            self.begin(from, out);
         } else {
             let head = Head { number: head.number, ..Head::plain(NodeId::Coordinator, from) };
-            out.send(Frame { head, message: Message::Control(Control::Heartbeat) });
+            out.send(Frame { head, message: Message::Control(Control::Heartbeat { heard: 0 }) });
         }
     }
 
@@ -62,7 +65,10 @@ impl Coordinator {
         self.placement.begin(self.settings.size().servers, shards, self.settings.replicas());
         self.plans.begin(self.placement.chains(), &self.members);
         self.members.begin(self.checkpoints.first_clock());
-        self.members.everybody_ever().for_each(|node| self.begin(node, out));
+        for node in self.members.everybody_ever() {
+            self.liveness.begin(node, self.now);
+            self.begin(node, out);
+        }
     }
 
     /// Handles the first heartbeat of a node that has joined a run that has begun. A server takes
@@ -82,6 +88,7 @@ impl Coordinator {
     /// Makes a node take part from this clock on, and tells it of every table.
     pub(super) fn let_begin(&mut self, node: NodeId, first: Clock, out: &mut Outbox) {
         self.members.admit(node, first);
+        self.liveness.begin(node, self.now);
         self.begin(node, out);
         self.tables.introduce(node, out);
     }

@@ -43,6 +43,7 @@ impl Coordinator {
                 self.lay_out(|placement, holders| placement.level(now, after, holders));
             }
         }
+        self.liveness.report(from, &report, self.now);
         self.members.report(from, report);
     }
 

@@ -52,7 +52,7 @@ fn an_elastic_run_gives_another_place_for_one_that_is_taken() {
         let answer = said(&mut coordinator, Time(0), NodeId::Worker(1000), Source(0), join);
         let Some(Control::Welcome { node, source, .. }) = answer.into_iter().next() else { panic!("it is welcome") };
         if begins {
-            said(&mut coordinator, Time(0), node, source, Control::Heartbeat);
+            said(&mut coordinator, Time(0), node, source, Control::Heartbeat { heard: 0 });
         }
         node
     };
@@ -83,7 +83,7 @@ fn a_worker_is_slow_if_it_takes_much_longer_than_the_median() {
                 .map(|(token, _)| join(&mut coordinator, Time(0), NodeRole::Worker, token).expect("a place")),
         );
         for (node, source) in &members {
-            said(&mut coordinator, Time(0), *node, *source, Control::Heartbeat);
+            said(&mut coordinator, Time(0), *node, *source, Control::Heartbeat { heard: 0 });
         }
         for ((node, source), step) in members[1..].iter().zip(steps) {
             let mut measured = types::Measured::default();
@@ -157,7 +157,7 @@ fn no_two_incarnations_share_a_source() {
     // The first worker falls silent. The next one to join gets its rank, and a new source.
     let later = Time(0) + Span::from_secs(4);
     for (node, source) in [(NodeId::Server(0), server), (NodeId::Worker(1), other)] {
-        said(&mut coordinator, later, node, source, Control::Heartbeat);
+        said(&mut coordinator, later, node, source, Control::Heartbeat { heard: 0 });
     }
     let much_later = Time(0) + Span::from_secs(6);
     coordinator.tick(much_later, &mut Outbox::new());
@@ -166,8 +166,8 @@ fn no_two_incarnations_share_a_source() {
     assert!(new != old && new != other && other != old);
     // The coordinator does not take messages of the old incarnation for the new one's.
     let begins = |said: Vec<Control>| said.iter().any(|control| matches!(control, Control::Begin { .. }));
-    assert!(!begins(said(&mut coordinator, much_later, name, old, Control::Heartbeat)));
-    assert!(begins(said(&mut coordinator, much_later, name, new, Control::Heartbeat)));
+    assert!(!begins(said(&mut coordinator, much_later, name, old, Control::Heartbeat { heard: 0 })));
+    assert!(begins(said(&mut coordinator, much_later, name, new, Control::Heartbeat { heard: 0 })));
     assert_eq!(coordinator.plan().workers, [Some(new), Some(other)]);
     assert!(said(&mut coordinator, much_later, name, old, Control::Bye).is_empty());
     assert!(coordinator.members.is_there(name));
@@ -198,7 +198,7 @@ fn begun(workers: u32) -> Coordinator {
     let others = (1..=u64::from(workers)).map(|token| join(&mut coordinator, Time(0), NodeRole::Worker, token));
     let members: Vec<_> = others.chain([server]).map(|member| member.expect("a place")).collect();
     for (node, source) in members {
-        said(&mut coordinator, Time(0), node, source, Control::Heartbeat);
+        said(&mut coordinator, Time(0), node, source, Control::Heartbeat { heard: 0 });
     }
     assert!(coordinator.has_begun());
     coordinator
@@ -290,7 +290,7 @@ fn no_node_is_lost_by_a_time_that_goes_back() {
     let second = |seconds| Time(0) + Span::from_secs(seconds);
     for node in coordinator.everybody() {
         let source = source(&coordinator, node);
-        said(&mut coordinator, second(5_000), node, source, Control::Heartbeat);
+        said(&mut coordinator, second(5_000), node, source, Control::Heartbeat { heard: 0 });
     }
     let mut before = second(0);
     for (now, lost) in [(1, false), (4_000, false), (5_999, false), (6_001, true)] {
@@ -310,7 +310,7 @@ fn coordinator_forgives_silence_for_its_own_sleep() {
         let members = (0..).zip(roles).map(|(token, role)| join(&mut coordinator, Time(0), role, token));
         let members: Vec<_> = members.map(|member| member.expect("a place")).collect();
         for (node, source) in &members {
-            said(&mut coordinator, Time(0), *node, *source, Control::Heartbeat);
+            said(&mut coordinator, Time(0), *node, *source, Control::Heartbeat { heard: 0 });
         }
         coordinator.tick(Time(0), &mut Outbox::new());
         let woke = Time(0) + Span::from_secs(60);
@@ -341,7 +341,7 @@ fn shards_move_between_uneven_servers_when_it_is_worth_it_and_not_all_the_time()
     let members = (0..).zip(roles).map(|(token, role)| join(&mut coordinator, Time(0), role, token).expect("a place"));
     let members: Vec<_> = members.collect();
     for (node, source) in &members {
-        said(&mut coordinator, Time(0), *node, *source, Control::Heartbeat);
+        said(&mut coordinator, Time(0), *node, *source, Control::Heartbeat { heard: 0 });
     }
     let make = Control::MakeTable { spec: TableSpec::sparse("t", 1) };
     said(&mut coordinator, Time(0), members[2].0, members[2].1, make);
@@ -377,7 +377,7 @@ fn replicated(servers: u32, workers: u32) -> (Coordinator, Vec<(NodeId, Source)>
     let members = (0..).zip(roles).map(|(token, role)| join(&mut coordinator, Time(0), role, token).expect("a place"));
     let members: Vec<_> = members.collect();
     for (node, source) in &members {
-        said(&mut coordinator, Time(0), *node, *source, Control::Heartbeat);
+        said(&mut coordinator, Time(0), *node, *source, Control::Heartbeat { heard: 0 });
     }
     coordinator.take_events();
     (coordinator, members)

@@ -3,7 +3,7 @@
 
 use super::{MemberRecord, Members};
 use std::collections::{BTreeMap, BTreeSet};
-use types::{Clock, Measured, NodeId, TableId, Time, WorkerId};
+use types::{Clock, Measured, NodeId, Span, TableId, Time, WorkerId};
 use wire::{MemberState, MemberStatus, NodeReport};
 
 /// A worker is slow if its clocks take it more than this many halves of the median worker's time.
@@ -59,8 +59,9 @@ impl Members {
         steps.into_iter().filter(|(mean, _)| mean.0 > middle.0 / 2 * SLOW_HALVES).map(|(_, worker)| worker).collect()
     }
 
-    /// The status of every node that was ever in the run.
-    pub fn statuses(&self, now: Time) -> Vec<MemberStatus> {
+    /// The status of every node that was ever in the run. `in_clock` says for how long a worker is
+    /// in its clock.
+    pub fn statuses(&self, now: Time, in_clock: impl Fn(NodeId) -> Option<Span>) -> Vec<MemberStatus> {
         let status = |(node, member): (&NodeId, &MemberRecord)| MemberStatus {
             node: *node,
             address: member.address.clone(),
@@ -74,6 +75,7 @@ impl Members {
             },
             silent: now.since(member.heard),
             clock: member.clock,
+            in_clock: in_clock(*node).filter(|_| member.takes_part()),
             report: member.report.clone(),
         };
         self.records.iter().map(status).collect()

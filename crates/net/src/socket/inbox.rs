@@ -197,7 +197,7 @@ mod tests {
             Frame { head, message: Message::Push(push) }
         };
         let heartbeat = || {
-            let message = Message::Control(Control::Heartbeat);
+            let message = Message::Control(Control::Heartbeat { heard: 0 });
             Frame { head: Head::plain(NodeId::Worker(0), NodeId::Server(0)), message }
         };
         vec![heartbeat(), push(3), push(0), push(20_000), heartbeat(), push(1)]

@@ -244,7 +244,7 @@ impl SocketTransport {
         let Some(Some(connection)) = self.connections.get_mut(index) else { return };
         if connection.origin == Origin::Accepted {
             let head = Head::plain(NodeId::Coordinator, NodeId::Coordinator);
-            connection.send_queue.push(&Frame { head, message: Message::Control(Control::Heartbeat) });
+            connection.send_queue.push(&Frame { head, message: Message::Control(Control::Heartbeat { heard: 0 }) });
             connection.send_queue.flush(&mut connection.stream).ok();
         }
     }

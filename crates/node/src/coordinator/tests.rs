@@ -59,7 +59,7 @@ fn begun(failure_timeout: Duration) -> (Candidacy, Script, [(NodeId, Source); 2]
         }
     }
     let nodes = [welcomed[0], welcomed[1]];
-    script.inbox.extend(nodes.map(|(node, source)| from(node, source, Control::Heartbeat)));
+    script.inbox.extend(nodes.map(|(node, source)| from(node, source, Control::Heartbeat { heard: 0 })));
     assert!(candidacy.turn(Time(0), &mut script).is_continue());
     assert!(candidacy.leading.as_ref().is_some_and(|leading| leading.missing().is_none()), "the run has begun");
     (candidacy, script, nodes)
@@ -78,9 +78,9 @@ fn coordinator_drains_its_inbox_before_it_judges_others() {
         for millis in [400, 800, 1_200, 1_600] {
             if is_heard && millis == 1_200 {
                 // Both waited in the inbox behind many other frames.
-                let other = || from(nodes[0].0, nodes[0].1, Control::Heartbeat);
+                let other = || from(nodes[0].0, nodes[0].1, Control::Heartbeat { heard: 0 });
                 script.inbox.extend((0..1_000).map(|_| other()));
-                script.inbox.extend(nodes.map(|(node, source)| from(node, source, Control::Heartbeat)));
+                script.inbox.extend(nodes.map(|(node, source)| from(node, source, Control::Heartbeat { heard: 0 })));
             }
             let now = Time(0) + Span::from_millis(millis);
             let ended = candidacy.turn(now, &mut script);

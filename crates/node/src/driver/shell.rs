@@ -39,6 +39,8 @@ pub(super) struct WorkerShell {
     failure_was_reported: bool,
     /// Whether the run goes on without servers that are lost.
     elastic: bool,
+    /// For how long the program waits in one call. None if no thread of it waits.
+    blocked: Option<Duration>,
     /// Whether the program has closed the worker.
     is_closed: bool,
     /// Whether the coordinator has answered the goodbye.
@@ -91,6 +93,7 @@ impl WorkerShell {
             lost: None,
             failure_was_reported: false,
             elastic: joined.serving_lease.is_some(),
+            blocked: None,
             is_closed: false,
             has_left: false,
             checkpoint_writer: CheckpointWriter::default(),
@@ -253,16 +256,11 @@ impl WorkerShell {
         }
     }
 
-    /// Sends a heartbeat to each server that this worker waits for. If a server's host vanishes, no
-    /// event tells: without heartbeats, this worker would wait for it for ever.
-    fn ask_servers(&mut self) {
+    /// Notes that the machine has sent a heartbeat to each server that it waits for.
+    fn note_asked_servers(&mut self) {
         let now = Instant::now();
         let servers = self.worker.plan().servers().into_iter().map(NodeId::Server);
-        for node in servers.filter(|node| self.worker.waits_for(*node)) {
-            self.silent.asked(now, node);
-            let head = Head::plain(self.worker.id().into(), node);
-            self.transport.send(Frame { head, message: Message::Control(Control::Heartbeat) });
-        }
+        servers.filter(|node| self.worker.waits_for(*node)).for_each(|node| self.silent.asked(now, node));
     }
 
     /// Logs which servers are silent. In a static run, a server that is silent for longer than the
@@ -289,6 +287,8 @@ impl WorkerShell {
         let report = Box::new(NodeReport {
             step: (self.step.count > 0).then_some(self.step),
             round_trip: self.contact.round_trip(),
+            blocked: self.blocked.map(|blocked| Span(blocked.as_nanos() as u64)),
+            silent_peers: self.worker.silent_servers(),
             timeouts: self.contact.timeouts(),
             ..NodeReport::default()
         });
@@ -302,7 +302,8 @@ impl WorkerShell {
 
     /// The periodic duties: checks for silent nodes, ticks the machine, sends heartbeats, and
     /// reconnects broken connections.
-    pub fn keep_up(&mut self, failure_timeout: Duration, leave: &LeaveSignal) {
+    pub fn keep_up(&mut self, failure_timeout: Duration, leave: &LeaveSignal, blocked: Option<Duration>) {
+        self.blocked = blocked;
         self.mind_leaving(leave);
         if self.lost.is_none() && !self.has_left {
             self.lost = self.contact.mind(Instant::now(), &mut *self.transport).err();
@@ -327,7 +328,7 @@ impl WorkerShell {
                 // A new leader may have missed what this worker told its predecessor.
                 self.worker_handle().reconnected(NodeId::Coordinator);
             }
-            self.ask_servers();
+            self.note_asked_servers();
         }
         self.send();
     }

@@ -1,7 +1,7 @@
 //! The entries of a recording: what is recorded, the machine's inputs and its frames; and how much
 //! memory each takes.
 
-use coordinator::{CoordinatorInput, Membership, RunSize};
+use coordinator::{CoordinatorInput, LivenessLimits, Membership, RunSize};
 use shard::ServerInput;
 use types::{Clock, NodeId, Plan, Source, Span, WorkerId};
 use wire::{Field, Frame, Reader, WireError};
@@ -17,7 +17,7 @@ const MOST_SHARDS: usize = 1 << 16;
 #[derive(Clone, Debug)]
 pub(crate) enum Subject {
     Server { node: NodeId, plan: Plan, list_bytes: usize, lease: Option<Span> },
-    Coordinator { size: RunSize, membership: Membership, failure_timeout: Span },
+    Coordinator { size: RunSize, membership: Membership, failure_timeout: Span, limits: LivenessLimits },
     Worker { id: WorkerId, source: Source, plan: Plan, clock: Clock, barriers: u64, settings: WorkerSettings },
 }
 
@@ -130,7 +130,7 @@ impl Field for Subject {
                 (*list_bytes as u64).put(out);
                 lease.put(out);
             }
-            Self::Coordinator { size, membership, failure_timeout } => {
+            Self::Coordinator { size, membership, failure_timeout, limits } => {
                 out.push(1);
                 (size.servers, size.workers).put(out);
                 let elastic = match membership {
@@ -139,6 +139,8 @@ impl Field for Subject {
                 };
                 elastic.put(out);
                 failure_timeout.0.put(out);
+                let LivenessLimits { adoption, deaf, link, deadlock, first_clock, clock } = *limits;
+                [adoption, deaf, link, deadlock, first_clock, clock].iter().for_each(|limit| limit.put(out));
             }
             Self::Worker { id, source, plan, clock, barriers, settings } => {
                 out.push(2);
@@ -170,6 +172,14 @@ impl Field for Subject {
                     size: RunSize { servers, workers },
                     membership,
                     failure_timeout: Span(Field::get(input)?),
+                    limits: LivenessLimits {
+                        adoption: Field::get(input)?,
+                        deaf: Field::get(input)?,
+                        link: Field::get(input)?,
+                        deadlock: Field::get(input)?,
+                        first_clock: Field::get(input)?,
+                        clock: Field::get(input)?,
+                    },
                 }
             }
             2 => {

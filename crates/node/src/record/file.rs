@@ -31,7 +31,7 @@ use xxhash_rust::xxh3::Xxh3;
 
 const MAGIC: [u8; 8] = *b"SLKWREC\0";
 /// The version of this format. Files of another version are refused.
-const VERSION: u16 = 3;
+const VERSION: u16 = 4;
 /// Bytes of a file, at most. Recording stops there.
 const FILE_BYTES: u64 = 16 << 30;
 /// Bytes of an entry, at most. Programs hardly push more at once.

@@ -49,8 +49,8 @@ impl Machine {
                     Server::new(node, plan, registry.clone(), Pool::new()).list_bytes(list_bytes).leased(lease);
                 Self::Server(Box::new(server))
             }
-            Subject::Coordinator { size, membership, failure_timeout } => {
-                Self::Coordinator(Box::new(Coordinator::new(size, membership, failure_timeout)))
+            Subject::Coordinator { size, membership, failure_timeout, limits } => {
+                Self::Coordinator(Box::new(Coordinator::new(size, membership, failure_timeout).limited(limits)))
             }
             Subject::Worker { id, source, plan, clock, barriers, settings } => {
                 let worker = Worker::new(id, source, plan, settings).starting(clock, barriers);

@@ -43,7 +43,7 @@ fn server_drains_its_inbox_before_it_judges_the_coordinator() {
     let welcome = Control::Welcome { node: NodeId::Server(0), source: Source(0), token: TOKEN };
     let lost = Control::Lost { node: NodeId::Worker(0), reason: "it was killed".to_owned() };
     let mut inbox: VecDeque<Frame> = [welcome, begin].map(|control| say(NodeId::Coordinator, control)).into();
-    inbox.extend((0..6 * TURN).map(|_| say(NodeId::Worker(0), Control::Heartbeat)));
+    inbox.extend((0..6 * TURN).map(|_| say(NodeId::Worker(0), Control::Heartbeat { heard: 0 })));
     inbox.push_back(say(NodeId::Coordinator, lost));
     let failure_timeout = 3 * EACH * TURN as u32;
     let (_, waiter) = Exchange::new().join(NodeId::Server(0));

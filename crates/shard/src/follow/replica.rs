@@ -112,6 +112,11 @@ impl Replication {
         self.peers.as_ref().is_some_and(Peers::hurries)
     }
 
+    /// The servers that have not acknowledged what this replica has sent them.
+    pub fn awaited(&self) -> Vec<NodeId> {
+        self.peers.iter().flat_map(Peers::awaited).collect()
+    }
+
     /// The resend timeout of the slowest receiver, and its measured round trip.
     pub fn resends(&self) -> Option<(Span, Measured)> {
         self.peers.as_ref().and_then(Peers::resends)

@@ -68,6 +68,13 @@ impl Parked {
         !self.by_frontier.is_empty()
     }
 
+    /// The reads that wait for the frontier: reader, the reader's clock, and the clock that the
+    /// frontier must reach.
+    pub fn waiting(&self) -> impl Iterator<Item = (WorkerId, Clock, Clock)> + '_ {
+        let reads = self.by_frontier.iter().flat_map(|(needs, reads)| reads.iter().map(move |read| (read, *needs)));
+        reads.map(|(read, needs)| (read.worker, read.clock, needs))
+    }
+
     /// How many reads are parked.
     pub fn len(&self) -> usize {
         self.known.len()

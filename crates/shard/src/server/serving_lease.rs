@@ -17,8 +17,6 @@ pub(super) struct ServingLease {
     /// When the lease ends. `None` before the first heartbeat was acknowledged: the server cannot
     /// know how long ago it was told to begin.
     until: Option<Time>,
-    /// Number of the last heartbeat.
-    heartbeats: u64,
     /// Unacknowledged heartbeats: their numbers, and when they were sent.
     asked: VecDeque<(u64, Time)>,
     /// Whether the lease was valid when it was last checked.
@@ -28,7 +26,7 @@ pub(super) struct ServingLease {
 impl ServingLease {
     /// A lease of this length that is not valid yet.
     pub fn new(length: Span) -> Self {
-        Self { length, until: None, heartbeats: 0, asked: VecDeque::new(), holds: false }
+        Self { length, until: None, asked: VecDeque::new(), holds: false }
     }
 
     /// Whether the lease was valid when [`look`](Self::look) last checked it.
@@ -42,14 +40,12 @@ impl ServingLease {
         (std::mem::replace(&mut self.holds, holds) != holds).then_some(holds)
     }
 
-    /// Notes that a heartbeat is sent now, which asks to renew the lease. Returns its number.
-    pub fn ask(&mut self, now: Time) -> u64 {
-        self.heartbeats += 1;
-        self.asked.push_back((self.heartbeats, now));
+    /// Notes that the heartbeat of this number is sent now, which asks to renew the lease.
+    pub fn ask(&mut self, number: u64, now: Time) {
+        self.asked.push_back((number, now));
         if self.asked.len() > HEARTBEATS {
             self.asked.pop_front();
         }
-        self.heartbeats
     }
 
     /// The heartbeat of this number was acknowledged: the lease lasts from when it was sent.
@@ -72,14 +68,14 @@ mod tests {
     fn serving_lease_lasts_from_the_sending_of_the_last_acknowledged_heartbeat() {
         let mut lease = ServingLease::new(Span::from_secs(4));
         assert_eq!((lease.look(at(0)), lease.holds()), (None, false), "no heartbeat was acknowledged");
-        let first = lease.ask(at(1));
-        let second = lease.ask(at(3));
-        lease.acknowledged(first);
+        lease.ask(1, at(1));
+        lease.ask(2, at(3));
+        lease.acknowledged(1);
         assert_eq!(lease.look(at(5)), Some(true));
         assert_eq!(lease.look(at(6)), Some(false), "it was sent at 1 and lasts 4");
-        lease.acknowledged(second);
+        lease.acknowledged(2);
         assert_eq!((lease.look(at(7)), lease.look(at(7))), (Some(true), None), "a change is returned once");
-        lease.acknowledged(first);
+        lease.acknowledged(1);
         lease.acknowledged(99);
         assert_eq!(lease.look(at(8)), Some(false), "late and unknown acknowledgements renew nothing");
     }
@@ -88,7 +84,7 @@ mod tests {
     fn serving_lease_forgets_the_oldest_unacknowledged_heartbeats() {
         let mut lease = ServingLease::new(Span::from_secs(4));
         for second in 0..2 * HEARTBEATS as u64 {
-            lease.ask(at(second));
+            lease.ask(second + 1, at(second));
         }
         assert_eq!(lease.asked.len(), HEARTBEATS);
         lease.acknowledged(1);

@@ -266,8 +266,12 @@ fn server_answers_only_after_its_first_heartbeat_is_acknowledged() {
     let mut asked = Outbox::new();
     server.heartbeat(Time(3), &mut asked);
     let number = asked.drain().find(|frame| frame.head.to == NodeId::Coordinator).map(|frame| frame.head.number);
-    let answered =
-        says(&mut server, NodeId::Coordinator, number.expect("a heartbeat"), Message::Control(Control::Heartbeat));
+    let answered = says(
+        &mut server,
+        NodeId::Coordinator,
+        number.expect("a heartbeat"),
+        Message::Control(Control::Heartbeat { heard: 0 }),
+    );
     let is_read = |answers: &[Message]| answers.iter().any(|answer| matches!(answer, Message::Pulled(_)));
     let is_acked = |answers: &[Message]| answers.iter().any(|answer| matches!(answer, Message::Acked(_)));
     assert!(is_read(&answered) && is_acked(&answered), "{answered:?}");

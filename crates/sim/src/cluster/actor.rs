@@ -70,6 +70,8 @@ pub struct Actor {
     pub presence: Presence,
     pub(super) next: usize,
     pub(super) wait: AwaitedEvent,
+    /// When the program took its last step.
+    stepped: Time,
     pub(super) learner: Option<Learner>,
     pub(super) tables: BTreeMap<TableIndex, TableId>,
     pub(super) followers: BTreeMap<TableIndex, Follower>,
@@ -86,6 +88,7 @@ impl Actor {
             presence: Presence::Working,
             next: 0,
             wait: AwaitedEvent::Nothing,
+            stepped: Time(0),
             learner: None,
             tables: BTreeMap::new(),
             followers: BTreeMap::new(),
@@ -118,6 +121,11 @@ impl Actor {
             let step = self.program.get(self.next);
             format!("{id} at {} is {:?}, waits for {:?} before {step:?}", self.worker.clock(), self.presence, self.wait)
         })
+    }
+
+    /// Since when the program waits in one call. None while it computes.
+    pub fn blocked(&self) -> Option<Time> {
+        (!matches!(self.wait, AwaitedEvent::Until(_))).then_some(self.stepped)
     }
 
     fn may_go_on(&self, now: Time, specs: &[TableSpec]) -> bool {
@@ -234,6 +242,7 @@ impl Cluster {
                 return;
             }
             self.actors[worker].next += 1;
+            self.actors[worker].stepped = self.now;
             self.take_step(worker, step);
         }
     }

@@ -4,7 +4,7 @@
 use super::moments::SOON;
 use super::{Cluster, Happening};
 use crate::sabotage::Sabotage;
-use coordinator::{Coordinator, Membership, RunSize};
+use coordinator::{Coordinator, LivenessLimits, Membership, RunSize};
 use std::collections::VecDeque;
 use types::{NodeId, Source, Span, Time};
 use wire::{Frame, Outbox};
@@ -38,6 +38,12 @@ pub(super) struct Leadership {
     /// How the coordinator crashes at its next decision, and for how long no coordinator leads
     /// then.
     doom: Option<(Last, Span)>,
+    /// How long nodes may fail to do their part.
+    pub limits: LivenessLimits,
+    /// The coordinator does not run before this time.
+    pub stalled_until: Time,
+    /// Whether a frame has waited for it.
+    pub has_stalled: bool,
     /// Whether a coordinator may crash in this run. Otherwise no memory is saved.
     mortal: bool,
 }
@@ -53,6 +59,9 @@ impl Leadership {
             term: 0,
             away: false,
             doom: None,
+            limits: LivenessLimits::of(failure_timeout),
+            stalled_until: Time(0),
+            has_stalled: false,
             mortal: false,
         }
     }
@@ -71,6 +80,17 @@ impl Cluster {
         self.may_be_unled();
         self.planned.unled += 1;
         self.later(after, Happening::CrashCoordinator(back_after));
+    }
+
+    /// Fault: the coordinator does not run, from `after` on and for `length`. Its frames wait.
+    pub fn stall_coordinator(&mut self, after: Span, length: Span) {
+        self.planned.stalled += 1;
+        self.later(after, Happening::Stall(length));
+    }
+
+    /// Whether the coordinator does not run now.
+    pub(super) fn is_stalled(&self) -> bool {
+        self.now < self.leadership.stalled_until
     }
 
     /// Saves the coordinator's memory from now on, because it may crash.
@@ -105,7 +125,7 @@ impl Cluster {
         let now = self.clocks.show(NodeId::Coordinator, self.now);
         let Leadership { size, membership, failure_timeout, saved, .. } = &self.leadership;
         let recalled = Coordinator::recall(now, saved, *size, *membership, *failure_timeout);
-        self.coordinator = recalled.expect("a coordinator's own memory");
+        self.coordinator = recalled.expect("a coordinator's own memory").limited(self.leadership.limits);
         self.leadership.late.clear();
         self.leadership.term += 1;
         self.leadership.away = false;
@@ -125,6 +145,9 @@ impl Cluster {
         let mut out = Outbox::new();
         let now = self.clocks.show(NodeId::Coordinator, self.now);
         take(&mut self.coordinator, now, &mut out);
+        let events = self.coordinator.take_events();
+        self.end_unreachable(&events);
+        self.events.extend(events);
         let plan = self.coordinator.plan();
         // After every worker has left, servers may leave too.
         if plan.live_workers().count() > 0 {

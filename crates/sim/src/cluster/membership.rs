@@ -129,6 +129,19 @@ impl Cluster {
         self.later(Span(after.0 + length.0), Happening::Cut(one, other, None));
     }
 
+    /// Fault: cuts the link from a node to another for good, from `after` on. Frames the other way
+    /// still pass.
+    pub fn cut_one_way(&mut self, from: NodeId, to: NodeId, after: Span) {
+        self.planned.one_way += 1;
+        self.later(after, Happening::CutOneWay(from, to));
+    }
+
+    /// Fault: a server sends heartbeats and adopts no plan, from `after` on.
+    pub fn make_stubborn(&mut self, server: u32, after: Span) {
+        self.planned.stubborn += 1;
+        self.later(after, Happening::Stubborn(server as usize));
+    }
+
     pub(super) fn crash_a_server(&mut self, server: usize) {
         if self.servers[server].take_if(|server| !server.is_finished()).is_some() {
             self.network.counts.crashed += 1;
@@ -151,7 +164,7 @@ impl Cluster {
         let frame = match welcomed {
             Some(source) if self.random.chance(0.7) => {
                 let head = Head { source, ..Head::plain(NodeId::Server(index), NodeId::Coordinator) };
-                Frame { head, message: Message::Control(Control::Heartbeat) }
+                Frame { head, message: Message::Control(Control::Heartbeat { heard: 0 }) }
             }
             _ => {
                 let join = Control::Join {
@@ -216,7 +229,7 @@ impl Cluster {
             // Sometimes it repeats the join instead, because an answer may have been lost.
             Presence::Welcomed(source) if self.random.chance(0.7) => {
                 let head = Head { source, ..Head::plain(NodeId::Worker(rank), NodeId::Coordinator) };
-                Frame { head, message: Message::Control(Control::Heartbeat) }
+                Frame { head, message: Message::Control(Control::Heartbeat { heard: 0 }) }
             }
             Presence::Away | Presence::Welcomed(_) => {
                 let join = Control::Join {

@@ -5,9 +5,10 @@ use super::actor::{Actor, Presence};
 use super::schedule::Happening;
 use super::{Cluster, SAY_AGAIN, SETTLE_WITHIN, TICK, WORKER_TICK, control, membership};
 use crate::history::HistoryEvent;
+use coordinator::MembershipEvent;
 use shard::{Server, ServerInput};
-use types::{NodeId, Span};
-use wire::{Control, Frame, Message};
+use types::{NodeId, Span, WorkerId};
+use wire::{Control, Frame, Message, NodeReport};
 use worker::WorkerInput;
 
 impl Cluster {
@@ -43,6 +44,12 @@ impl Cluster {
                     }
                     Message::Control(Control::Released) => return self.released(server),
                     _ => {}
+                }
+                if matches!(frame.message, Message::Control(Control::Adopt { .. }))
+                    && let Some(has_ignored) = self.stubborn.get_mut(&server)
+                {
+                    self.network.counts.stubborn += u64::from(!std::mem::replace(has_ignored, true));
+                    return;
                 }
                 if matches!(frame.message, Message::Control(Control::Checkpoint { .. })) {
                     self.say_written_again(NodeId::Server(index));
@@ -90,6 +97,9 @@ impl Cluster {
     pub(super) fn tick(&mut self, node: NodeId) {
         let mut again = TICK;
         match node {
+            NodeId::Coordinator if self.is_stalled() => {
+                return self.at(self.leadership.stalled_until, Happening::Tick(node));
+            }
             NodeId::Coordinator => {
                 self.drive_coordinator(|coordinator, now, out| coordinator.tick(now, out));
             }
@@ -114,6 +124,29 @@ impl Cluster {
         self.later(again, Happening::Tick(node));
     }
 
+    /// Ends the workers that the coordinator has just expelled because of a link that is cut in one
+    /// direction: such a worker may never hear of that.
+    pub(super) fn end_unreachable(&mut self, events: &[MembershipEvent]) {
+        for node in events.iter().filter(|event| event.what.starts_with("is lost")).map(|event| event.node) {
+            let NodeId::Worker(rank) = node else { continue };
+            if self.network.has_one_way_link(node) && self.actors[rank as usize].presence == Presence::Working {
+                self.actors[rank as usize].presence = Presence::Crashed;
+                self.network.counts.expelled += 1;
+                self.note(rank, HistoryEvent::Crashed);
+            }
+        }
+    }
+
+    /// What a worker's shell reports: which servers are silent, and for how long the program waits.
+    fn worker_report(&self, worker: usize) -> NodeReport {
+        let actor = &self.actors[worker];
+        NodeReport {
+            blocked: actor.blocked().map(|since| self.now.since(since)),
+            silent_peers: actor.worker.silent_servers(),
+            ..NodeReport::default()
+        }
+    }
+
     /// Sends a node's heartbeat and report, or its goodbye once it is done.
     pub(super) fn heartbeat(&mut self, node: NodeId) {
         match node {
@@ -134,7 +167,14 @@ impl Cluster {
             }
             NodeId::Worker(rank) => match self.actors[rank as usize].presence {
                 Presence::Working => {
-                    self.drive_worker(rank as usize, WorkerInput::Heartbeat);
+                    self.drive_worker(rank as usize, WorkerInput::Heartbeat(self.now));
+                    let report = Box::new(self.worker_report(rank as usize));
+                    let actor = &self.actors[rank as usize];
+                    let source = actor.worker.plan().source(WorkerId(rank)).unwrap_or_default();
+                    let mut frame = control(node, Control::Report { report });
+                    frame.head.source = source;
+                    frame.head.clock = actor.worker.clock();
+                    self.dispatch(vec![frame]);
                 }
                 Presence::Leaving => {
                     self.drive_worker(rank as usize, WorkerInput::Leave);

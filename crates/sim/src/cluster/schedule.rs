@@ -48,6 +48,12 @@ pub(super) enum Happening {
     SetBack(NodeId, Span),
     /// The link between two nodes gets a fault, or loses it.
     Cut(NodeId, NodeId, Option<LinkFault>),
+    /// The link from a node to another is cut.
+    CutOneWay(NodeId, NodeId),
+    /// A server stops adopting plans.
+    Stubborn(usize),
+    /// The coordinator does not run for this long.
+    Stall(Span),
     /// The coordinator crashes. Its successor leads after this long.
     CrashCoordinator(Span),
     /// A successor of the coordinator leads.

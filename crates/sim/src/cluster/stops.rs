@@ -109,6 +109,9 @@ fn taker(happening: &Happening) -> Option<NodeId> {
         | Happening::CrashAmid(..)
         | Happening::SetBack(..)
         | Happening::Cut(..)
+        | Happening::CutOneWay(..)
+        | Happening::Stubborn(_)
+        | Happening::Stall(_)
         | Happening::CrashCoordinator(_)
         | Happening::Succeed
         | Happening::Stop(..)

@@ -165,7 +165,14 @@ pub enum Control {
     /// Node to coordinator, periodically: it is alive. The head's clock is a worker's clock, or the
     /// furthest frontier of a server. The coordinator answers by the same message with the same
     /// number in the head, which renews a server's serving lease; or by `Begin` or `Lost`.
-    Heartbeat,
+    ///
+    /// Node to a server that it waits for: it asks whether the server lives. The server answers by
+    /// the same message with number 0 in the head.
+    Heartbeat {
+        /// To the coordinator: the number of the last heartbeat whose answer the node has heard, 0
+        /// before the first. In an answer of a server: the number of the heartbeat that it answers.
+        heard: u64,
+    },
     /// Node to coordinator: it leaves the run in order. A worker sends it when everything that it
     /// pushed is acknowledged.
     Bye,
@@ -478,7 +485,7 @@ variants!(Control {
     9 => Barrier { number },
     10 => BarrierPassed { number },
     11 => BarrierWaiting { number, on },
-    12 => Heartbeat,
+    12 => Heartbeat { heard },
     13 => Bye,
     14 => Lost { node, reason },
     15 => Finish,

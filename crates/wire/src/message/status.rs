@@ -29,6 +29,21 @@ pub struct Status {
     pub replicas: u32,
     /// The time-outs of the coordinator.
     pub timeouts: Vec<Timeout>,
+    /// Nodes that send heartbeats and do not do their part.
+    pub troubles: Vec<Trouble>,
+}
+
+/// A node that sends heartbeats and does not do its part.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trouble {
+    /// The node.
+    pub node: NodeId,
+    /// What it does not do, in words.
+    pub what: String,
+    /// For how long.
+    pub lasted: Span,
+    /// After how long it is expelled, or the run ends; `None` if it is only reported.
+    pub limit: Option<Span>,
 }
 
 /// The state of one table.
@@ -57,6 +72,8 @@ pub struct MemberStatus {
     pub silent: Span,
     /// A worker's clock in its last message.
     pub clock: Clock,
+    /// For how long a worker that takes part is in its clock.
+    pub in_clock: Option<Span>,
     /// Its last report.
     pub report: NodeReport,
 }
@@ -70,12 +87,31 @@ pub struct NodeReport {
     pub frontiers: Vec<(TableId, Clock)>,
     /// From a server: the workers that parked reads wait for.
     pub waited_for: Vec<WorkerId>,
+    /// From a server: parked reads that wait for other workers, one of each reader and table.
+    pub waiting_reads: Vec<WaitingRead>,
+    /// From a worker: for how long its program waits in one call. `None` if no thread of it waits.
+    pub blocked: Option<Span>,
+    /// Peers from which an answer is due and that the node has not heard since, and for how long.
+    pub silent_peers: Vec<(NodeId, Span)>,
     /// From a worker: the duration of its clocks, without waiting for others.
     pub step: Option<Measured>,
     /// The time from a heartbeat to its answer.
     pub round_trip: Option<Measured>,
     /// The time-outs of the node.
     pub timeouts: Vec<Timeout>,
+}
+
+/// A parked read that waits until other workers end clocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WaitingRead {
+    /// The table.
+    pub table: TableId,
+    /// The reader.
+    pub reader: WorkerId,
+    /// The reader's clock.
+    pub clock: Clock,
+    /// The clock that the frontier must reach.
+    pub needs: Clock,
 }
 
 /// A time-out and what it is derived from.
@@ -119,8 +155,10 @@ pub enum MemberState {
 
 variants!(MemberState { 0 => Joining, 1 => Present, 2 => Left, 3 => Lost { reason }, 4 => Leaving });
 fields!(TableStatus { table, spec, frontier });
-fields!(MemberStatus { node, address, key, state, silent, clock, report });
-fields!(NodeReport { shards, frontiers, waited_for, step, round_trip, timeouts });
+fields!(MemberStatus { node, address, key, state, silent, clock, in_clock, report });
+fields!(Trouble { node, what, lasted, limit });
+fields!(WaitingRead { table, reader, clock, needs });
+fields!(NodeReport { shards, frontiers, waited_for, waiting_reads, blocked, silent_peers, step, round_trip, timeouts });
 fields!(Timeout { what, value, why, measured });
 fields!(Status {
     plan,
@@ -133,5 +171,6 @@ fields!(Status {
     failure_timeout,
     lease,
     replicas,
-    timeouts
+    timeouts,
+    troubles
 });

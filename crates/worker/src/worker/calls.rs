@@ -4,8 +4,8 @@
 use super::Worker;
 use crate::TableFailure;
 use crate::send::stream::ShardStream;
-use types::{NodeId, TableId, TableSpec, Time, UNACKNOWLEDGED_ITEMS};
-use wire::{Control, Outbox, Refusal};
+use types::{NodeId, Span, TableId, TableSpec, Time, UNACKNOWLEDGED_ITEMS};
+use wire::{Control, Head, Outbox, Refusal};
 
 impl Worker {
     /// The spec of a table, if the worker has it and has not left.
@@ -93,9 +93,20 @@ impl Worker {
         self.tickets.may_read()
     }
 
-    /// Sends a heartbeat to the coordinator.
-    pub fn heartbeat(&self, out: &mut Outbox) {
-        self.control(Control::Heartbeat, out);
+    /// Sends a heartbeat to the coordinator, and to each server that the worker waits for. If a
+    /// server's host vanishes, no event tells: without heartbeats, the worker would wait for ever.
+    pub fn heartbeat(&mut self, now: Time, out: &mut Outbox) {
+        let head = Head { to: NodeId::Coordinator, ..self.head() };
+        let streams = self.tables.values().flat_map(|table| &table.streams);
+        let awaited = streams.filter(|stream| stream.awaits_answer()).map(ShardStream::owner);
+        self.heartbeats.send(now, head, awaited, out);
+    }
+
+    /// The servers that the worker waits for and has not heard since, and for how long at the last
+    /// heartbeat.
+    #[must_use]
+    pub fn silent_servers(&self) -> Vec<(NodeId, Span)> {
+        self.heartbeats.silent_peers()
     }
 
     /// Ends the run for this worker without a goodbye, and frees the values of its unacknowledged

@@ -21,6 +21,7 @@ impl Worker {
         if !self.identity.heeds(&head) {
             return;
         }
+        self.heartbeats.hear(&head, &message);
         match message {
             Message::Acked(acked) => {
                 let Some(stream) = self.stream(acked.table, acked.shard) else { return };

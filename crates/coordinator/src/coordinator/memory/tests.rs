@@ -18,7 +18,7 @@ fn begun() -> Coordinator {
     let roles = [NodeRole::Server, NodeRole::Server, NodeRole::Worker, NodeRole::Worker];
     let members = (0..).zip(roles).map(|(token, role)| join(&mut coordinator, Time(0), role, token).expect("a place"));
     for (node, source) in members.collect::<Vec<_>>() {
-        said(&mut coordinator, Time(0), node, source, Control::Heartbeat);
+        said(&mut coordinator, Time(0), node, source, Control::Heartbeat { heard: 0 });
     }
     assert!(coordinator.has_begun());
     coordinator
@@ -46,7 +46,7 @@ fn step(coordinator: &mut Coordinator, now: &mut Time, (what, who, number): (u8,
         5 | 6 => Control::Adopted { plan, enacted: number % 3 == 0, frontier },
         7 if number % 8 == 0 => Control::Bye,
         8 if number % 8 == 0 => Control::Fail { reason: "it is tired".to_owned() },
-        _ => Control::Heartbeat,
+        _ => Control::Heartbeat { heard: 0 },
     };
     let source = source(coordinator, node);
     said(coordinator, *now, node, source, control);
@@ -137,7 +137,7 @@ fn a_successor_counts_no_node_as_lost_before_its_predecessors_leases_have_ended(
     let found = later + coordinator.finding();
     for node in [NodeId::Server(1), NodeId::Worker(0), NodeId::Worker(1)] {
         let source = source(&coordinator, node);
-        said(&mut coordinator, found + FAILURE_TIMEOUT, node, source, Control::Heartbeat);
+        said(&mut coordinator, found + FAILURE_TIMEOUT, node, source, Control::Heartbeat { heard: 0 });
     }
     ticked(&mut coordinator, found + Span(FAILURE_TIMEOUT.0 / 4 * 5));
     assert_eq!(coordinator.take_events(), []);
@@ -176,7 +176,7 @@ fn servers_ignore_messages_of_an_earlier_leader() {
         shard::Server::new(NodeId::Server(0), begun().plan().clone(), update::Updaters::builtin(), wire::Pool::new());
     let mut finish = |term: u64| {
         let head = Head { source: Source(term), ..Head::plain(NodeId::Coordinator, NodeId::Server(0)) };
-        let control = if term == 2 { Control::Finish } else { Control::Heartbeat };
+        let control = if term == 2 { Control::Finish } else { Control::Heartbeat { heard: 0 } };
         server.handle(Time(0), Frame { head, message: Message::Control(control) }, &mut Outbox::new());
         server.is_finished()
     };
@@ -190,7 +190,7 @@ fn heartbeats_do_not_touch_the_memory() {
     assert!(coordinator.take_touched());
     for node in coordinator.everybody() {
         let source = source(&coordinator, node);
-        said(&mut coordinator, Time(1), node, source, Control::Heartbeat);
+        said(&mut coordinator, Time(1), node, source, Control::Heartbeat { heard: 0 });
     }
     coordinator.tick(Time(2), &mut Outbox::new());
     assert!(!coordinator.take_touched());
@@ -210,7 +210,7 @@ fn the_memory_keeps_each_node_that_left_in_few_bytes() {
         for token in came..count {
             let (node, source) =
                 join(&mut coordinator, Time(0), NodeRole::Worker, 1000 + token).expect("there is room for many");
-            said(&mut coordinator, Time(0), node, source, Control::Heartbeat);
+            said(&mut coordinator, Time(0), node, source, Control::Heartbeat { heard: 0 });
             said(&mut coordinator, Time(0), node, source, Control::Bye);
         }
         came = count;

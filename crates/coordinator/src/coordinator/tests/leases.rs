@@ -56,7 +56,7 @@ impl Bench {
                 }
             }
         }
-        [SERVER, ONE, TWO].into_iter().for_each(|node| drop(bench.say(node, Control::Heartbeat)));
+        [SERVER, ONE, TWO].into_iter().for_each(|node| drop(bench.say(node, Control::Heartbeat { heard: 0 })));
         bench
     }
 
@@ -85,7 +85,7 @@ impl Bench {
         // The coordinator runs all the time, so it does not take the silence for its own sleep.
         for _ in 0..4 {
             self.now = self.now + Span(FAILURE_TIMEOUT.0 / 4);
-            others.iter().for_each(|node| drop(self.say(*node, Control::Heartbeat)));
+            others.iter().for_each(|node| drop(self.say(*node, Control::Heartbeat { heard: 0 })));
             said.extend(self.tick(Span(1)));
         }
         said
@@ -152,10 +152,10 @@ fn a_worker_that_waits_long_is_told_who_holds_leases() {
     bench.commit(TWO, 2);
     bench.commit(TWO, 3);
     bench.ask(TWO, 2, 4);
-    [SERVER, ONE, TWO].into_iter().for_each(|node| drop(bench.say(node, Control::Heartbeat)));
+    [SERVER, ONE, TWO].into_iter().for_each(|node| drop(bench.say(node, Control::Heartbeat { heard: 0 })));
     bench.tick(Span::from_secs(1));
     for _ in 0..3 {
-        [SERVER, ONE, TWO].into_iter().for_each(|node| drop(bench.say(node, Control::Heartbeat)));
+        [SERVER, ONE, TWO].into_iter().for_each(|node| drop(bench.say(node, Control::Heartbeat { heard: 0 })));
         let said = bench.tick(Span::from_secs(1));
         let named = |control: &Control| matches!(control, Control::LeasesAwaited { on, .. } if *on == [WorkerId(0)]);
         if said.iter().any(|(to, control)| *to == TWO && named(control)) {
@@ -216,7 +216,7 @@ impl Bench {
         let spec = types::TableSpec::dense("t", 4, 1);
         self.say(ONE, Control::MakeTable { spec });
         self.say(SERVER, Control::TableAdded { table: types::TableId(0), problem: None });
-        self.say(SERVER, Control::Heartbeat);
+        self.say(SERVER, Control::Heartbeat { heard: 0 });
         assert!(self.coordinator.may_checkpoint());
         let mut out = Outbox::new();
         self.coordinator.checkpoint(self.now, "place".into(), "one".into(), &mut out);

@@ -57,10 +57,10 @@ fn frames_are_judged_by_the_peer_of_their_connection() {
     let prov = NodeId::Worker(PROVISIONAL + 5);
     // (peer, sender in the frame, message; accepted, dropped, or the words of a refusal)
     let cases = [
-        (peer(Role::Worker, KEY), NodeId::Worker(1), Control::Heartbeat, "accepted"),
-        (peer(Role::Worker, OTHER), NodeId::Worker(1), Control::Heartbeat, "but worker 1 has key"),
-        (peer(Role::Worker, KEY), NodeId::Worker(2), Control::Heartbeat, "dropped"),
-        (peer(Role::Worker, KEY), NodeId::Server(1), Control::Heartbeat, "calls itself server 1"),
+        (peer(Role::Worker, KEY), NodeId::Worker(1), Control::Heartbeat { heard: 0 }, "accepted"),
+        (peer(Role::Worker, OTHER), NodeId::Worker(1), Control::Heartbeat { heard: 0 }, "but worker 1 has key"),
+        (peer(Role::Worker, KEY), NodeId::Worker(2), Control::Heartbeat { heard: 0 }, "dropped"),
+        (peer(Role::Worker, KEY), NodeId::Server(1), Control::Heartbeat { heard: 0 }, "calls itself server 1"),
         (peer(Role::Worker, KEY), NodeId::Coordinator, Control::Finish, "calls itself coordinator"),
         (peer(Role::Worker, KEY), NodeId::Worker(1), Control::Retire, "may not send"),
         (peer(Role::Server, KEY), NodeId::Server(1), Control::Retire, "accepted"),
@@ -80,7 +80,7 @@ fn frames_are_judged_by_the_peer_of_their_connection() {
         };
         assert!(found.contains(expected), "{said}: {found}");
     }
-    let unfinished = coordinator.judge(None, &frame(NodeId::Worker(1), Control::Heartbeat));
+    let unfinished = coordinator.judge(None, &frame(NodeId::Worker(1), Control::Heartbeat { heard: 0 }));
     assert!(matches!(unfinished, Verdict::Refused(_)), "no handshake, no frame");
     let insecure = Guard::new(Security::Insecure);
     assert_eq!(insecure.judge(None, &frame(NodeId::Coordinator, Control::Finish)), Verdict::Accepted);
@@ -89,7 +89,7 @@ fn frames_are_judged_by_the_peer_of_their_connection() {
 #[test]
 fn a_name_that_is_given_to_another_process_has_the_new_key() {
     let mut guard = guard(Role::Coordinator);
-    let frame = frame(NodeId::Worker(1), Control::Heartbeat);
+    let frame = frame(NodeId::Worker(1), Control::Heartbeat { heard: 0 });
     guard.know(&[Member { node: NodeId::Worker(1), address: String::new(), key: Some(OTHER) }]);
     assert_eq!(guard.judge(Some(&peer(Role::Worker, OTHER)), &frame), Verdict::Accepted);
     assert!(matches!(guard.judge(Some(&peer(Role::Worker, KEY)), &frame), Verdict::Refused(_)));

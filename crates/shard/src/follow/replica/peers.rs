@@ -406,6 +406,16 @@ impl Peers {
         self.unacknowledged.len()
     }
 
+    /// The receivers that have not acknowledged a batch or a chunk of their backfill.
+    pub fn awaited(&self) -> impl Iterator<Item = NodeId> + '_ {
+        let has_sent = |backfill: &Backfill| backfill.unanswered().next().is_some();
+        let lacks_answer = move |receiver: &&Receiver| match &receiver.backfill {
+            Some(backfill) => has_sent(backfill),
+            None => receiver.sent > receiver.through,
+        };
+        self.receivers.iter().filter(lacks_answer).map(|receiver| receiver.node)
+    }
+
     /// The resend timeout of the slowest receiver, and its measured round trip.
     pub fn resends(&self) -> Option<(Span, Measured)> {
         let measured = self.receivers.iter().filter(|receiver| receiver.trip.count > 0);

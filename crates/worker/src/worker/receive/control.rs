@@ -46,7 +46,7 @@ impl Worker {
             | Control::MakeTable { .. }
             | Control::TableAdded { .. }
             | Control::Barrier { .. }
-            | Control::Heartbeat
+            | Control::Heartbeat { .. }
             | Control::Bye
             | Control::Lost { .. }
             | Control::Finish
