@@ -169,6 +169,28 @@ impl Case {
         self.limit.is_some_and(|limit| self.lasted > limit)
     }
 
+    fn is_half_over(&self) -> bool {
+        self.limit.is_some_and(|limit| self.lasted.0 > limit.0 / 2)
+    }
+
+    /// The peer that the node does not reach, if that is the fault.
+    fn unreached(&self) -> Option<NodeId> {
+        match self.fault {
+            Fault::Unreached { peer } => Some(peer),
+            Fault::NotAdopting { .. }
+            | Fault::Deaf
+            | Fault::Deadlock { .. }
+            | Fault::FirstClock { .. }
+            | Fault::LongClock { .. } => None,
+        }
+    }
+
+    /// The node is given up for this fault. None where another node may be the one to go.
+    fn verdict(&self) -> Option<Verdict> {
+        let ends_run = matches!(self.fault, Fault::Deadlock { .. });
+        self.unreached().is_none().then(|| Verdict { node: self.node, reason: self.reason(), ends_run })
+    }
+
     fn is_shown(&self) -> bool {
         let quarter = self.limit.map_or(SHOWN_AFTER, |limit| Span(limit.0 / 4));
         self.lasted >= quarter.min(SHOWN_AFTER)
@@ -361,30 +383,22 @@ impl Liveness {
     /// The nodes to give up now.
     pub fn judge(&mut self, view: &LivenessView<'_>) -> Vec<Verdict> {
         self.waits.look(view);
-        let over: Vec<Case> = self.cases(view).into_iter().filter(Case::is_over).collect();
-        let mut verdicts = Vec::new();
-        let mut unreached = Vec::new();
-        for case in &over {
-            match &case.fault {
-                Fault::Unreached { peer } => unreached.push((case.node, *peer)),
-                Fault::Deadlock { .. } => {
-                    verdicts.push(Verdict { node: case.node, reason: case.reason(), ends_run: true });
-                }
-                Fault::NotAdopting { .. } | Fault::Deaf | Fault::FirstClock { .. } | Fault::LongClock { .. } => {
-                    verdicts.push(Verdict { node: case.node, reason: case.reason(), ends_run: false });
-                }
-            }
-        }
+        let cases = self.cases(view);
+        let mut verdicts: Vec<Verdict> = cases.iter().filter(|case| case.is_over()).filter_map(Case::verdict).collect();
         // Other faults explain silent links of the same node.
-        unreached.retain(|(one, other)| !verdicts.iter().any(|verdict| verdict.node == *one || verdict.node == *other));
-        if let Some((node, peers)) = silent_links::choose(&unreached, view.plans.plan(), &|node| {
-            can_spare(node, view.settings, view.members, view.placement)
-        }) {
+        let is_explained = |node: NodeId| verdicts.iter().any(|verdict| verdict.node == node);
+        let links = |is_in: fn(&Case) -> bool| -> Vec<(NodeId, NodeId)> {
+            let links = cases.iter().filter(|case| is_in(case)).filter_map(|case| Some((case.node, case.unreached()?)));
+            links.filter(|(one, other)| !is_explained(*one) && !is_explained(*other)).collect()
+        };
+        let can_spare = |node| can_spare(node, view.settings, view.members, view.placement);
+        let chosen =
+            silent_links::choose(&links(Case::is_over), &links(Case::is_half_over), view.plans.plan(), &can_spare);
+        if let Some((node, peers)) = chosen {
+            let of_node =
+                cases.iter().filter(|case| case.unreached().is_some_and(|peer| [case.node, peer].contains(&node)));
+            let seconds = of_node.map(|case| case.lasted).max().unwrap_or_default().as_secs_f64();
             let names: Vec<String> = peers.iter().map(ToString::to_string).collect();
-            let lasted = over
-                .iter()
-                .filter(|case| matches!(&case.fault, Fault::Unreached { peer } if case.node == node || *peer == node));
-            let seconds = lasted.map(|case| case.lasted).max().unwrap_or_default().as_secs_f64();
             let reason = format!(
                 "it and {} have not reached each other for {seconds:.1} s, though the coordinator hears all of \
                  them; the link is down in one direction or both: check the network and firewalls",

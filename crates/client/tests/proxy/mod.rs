@@ -1,5 +1,7 @@
 //! A proxy between two nodes that breaks their connection at a chosen byte, in either direction.
 
+#![allow(dead_code, reason = "not every test needs all of it")]
+
 use net::{SharedStream, call_shared, open_shared};
 use slackwater::cluster::SameHost;
 use std::io::{ErrorKind, Read, Write};
@@ -46,8 +48,8 @@ struct State {
     carried: [u64; 2],
     cuts: Cuts,
     done: u64,
-    /// Whether the proxy takes bytes and drops them.
-    swallows: bool,
+    /// In which directions the proxy takes bytes and drops them.
+    swallows: [bool; 2],
     /// The near ends of all connections so far, and whether each has been abandoned.
     near: Vec<(TcpStream, Arc<AtomicBool>)>,
     /// How many abandoned far ends the listening node has closed.
@@ -57,7 +59,7 @@ struct State {
 impl State {
     /// How many of `bytes` bytes to forward, and whether the connection breaks after them.
     fn carry(&mut self, way: Way, bytes: usize) -> (usize, bool) {
-        if self.swallows {
+        if self.swallows[way as usize] {
             return (0, false);
         }
         let carried = self.carried[way as usize];
@@ -176,7 +178,12 @@ impl Proxy {
 
     /// From now on drops all bytes without closing connections.
     pub fn swallow(&self) {
-        self.state.lock().expect("not poisoned").swallows = true;
+        self.state.lock().expect("not poisoned").swallows = [true; 2];
+    }
+
+    /// From now on drops all bytes of one direction without closing connections.
+    pub fn swallow_one_way(&self, way: Way) {
+        self.state.lock().expect("not poisoned").swallows[way as usize] = true;
     }
 
     /// How many bytes the proxy has forwarded so far, in each direction.

@@ -185,6 +185,7 @@ impl Coordinator {
         for other in self.members.everybody_ever().filter(|other| *other != node) {
             say(other, Control::Lost { node, reason: reason.clone() }, out);
         }
+        self.touched = true;
         self.lost = Some((node, reason));
     }
 

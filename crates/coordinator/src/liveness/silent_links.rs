@@ -31,7 +31,9 @@ impl SilentLinks {
     }
 }
 
-/// The node to give up because of links that are down, and the peers that it does not reach. The
+/// The node to give up because of links that are down, and the peers that it does not reach. It is
+/// a node of a link that is down for longer than the limit (`over`). `down` has these links and
+/// those that are down for at least half as long: nodes notice one cause at different times. The
 /// rules, in order:
 ///
 /// 1. The node with the most links that are down goes.
@@ -41,12 +43,13 @@ impl SilentLinks {
 ///    hold.
 /// 5. The node with the highest number goes.
 pub(super) fn choose(
-    links: &[(NodeId, NodeId)],
+    over: &[(NodeId, NodeId)],
+    down: &[(NodeId, NodeId)],
     plan: &Plan,
     can_spare: &dyn Fn(NodeId) -> bool,
 ) -> Option<(NodeId, Vec<NodeId>)> {
     let mut peers: BTreeMap<NodeId, BTreeSet<NodeId>> = BTreeMap::new();
-    for (one, other) in links {
+    for (one, other) in down {
         peers.entry(*one).or_default().insert(*other);
         peers.entry(*other).or_default().insert(*one);
     }
@@ -55,7 +58,7 @@ pub(super) fn choose(
         let behind = peers.get(&node).into_iter().flatten().filter(|peer| follows(plan, node, **peer)).count();
         (down, can_spare(node), matches!(node, NodeId::Worker(_)), behind, node)
     };
-    let node = peers.keys().copied().max_by_key(|node| rank(*node))?;
+    let node = over.iter().flat_map(|(one, other)| [*one, *other]).max_by_key(|node| rank(*node))?;
     Some((node, peers.get(&node).into_iter().flatten().copied().collect()))
 }
 

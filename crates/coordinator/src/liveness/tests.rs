@@ -109,8 +109,23 @@ fn one_node_of_silent_links_goes_by_the_documented_rules() {
     ];
     for (down, chains, needed, expected) in cases {
         let plan = Plan { chains: chains.iter().map(|replicas| chain(replicas)).collect(), ..Plan::default() };
-        let chosen = silent_links::choose(down, &plan, &|node| !needed.contains(&node)).map(|(node, _)| node);
+        let chosen = silent_links::choose(down, down, &plan, &|node| !needed.contains(&node)).map(|(node, _)| node);
         assert_eq!(chosen, expected, "{down:?} in {chains:?}, needed {needed:?}");
+    }
+}
+
+/// Nodes notice one cause at different times: the first complaint must not decide alone.
+#[test]
+fn links_that_are_down_for_half_the_limit_count_where_one_is_down_for_longer() {
+    // (for how long each node has not heard S0 when the first limit is over, the node that goes)
+    let cases = [([21, 19, 15], vec![S0]), ([21, 9, 8], vec![W0]), ([20, 19, 19], vec![])];
+    for (seconds, expected) in cases {
+        let mut run = Run::new();
+        run.hear_all(1, 21, &[]);
+        for (worker, seconds) in [W0, W1, W2].into_iter().zip(seconds) {
+            run.report(worker, &silent(&[(S0, seconds)]), 21.0);
+        }
+        assert_eq!(run.given_up(21.0), expected, "{seconds:?}");
     }
 }
 
