@@ -31,7 +31,8 @@ class Servers:
     of them; otherwise each is a process of its own, the coordinator first."""
 
     def __init__(
-        self, coordinator: str, servers: int, workers: int, replicas: Optional[int], failure_timeout: float, shared_memory: bool
+        self, coordinator: str, servers: int, workers: int, replicas: Optional[int], failure_timeout: float, shared_memory: bool,
+        clock_timeout: Optional[float] = None,
     ):
         # The coordinator writes into this pipe which node was lost first, if the run ends by that.
         self._verdict, self._verdict_end = os.pipe()
@@ -44,6 +45,7 @@ class Servers:
             if coordinate:
                 command += ["--coordinate", str(servers), str(workers), "--verdict", str(self._verdict_end)]
                 command += [] if replicas is None else ["--replicas", str(replicas)]
+                command += [] if clock_timeout is None else ["--clock-timeout", str(clock_timeout)]
                 os.set_inheritable(self._verdict_end, True)
             try:
                 # A terminal's Ctrl-C does not reach the servers: they end after the workers have
@@ -167,6 +169,7 @@ def launch(
     replicas: Optional[int] = None,
     failure_timeout: float = 10.0,
     shared_memory: bool = True,
+    clock_timeout: Optional[float] = None,
 ) -> list[Any]:
     """Implements :func:`slackwater.launch`; see there."""
     if _run.is_initialized():
@@ -182,7 +185,7 @@ def launch(
         way = "fork"
     context = get_context(way)
     coordinator = free_address()
-    serving = Servers(coordinator, servers, workers, replicas, failure_timeout, shared_memory)
+    serving = Servers(coordinator, servers, workers, replicas, failure_timeout, shared_memory, clock_timeout)
     children, results = [], [None] * workers
     failures: dict[int, tuple[str, str, str]] = {}
     first: Optional[Failure] = None
@@ -256,12 +259,18 @@ def _in_words(failures: dict[int, tuple[str, str, str]], first: Optional[Failure
 
 
 def run_script(
-    command: list[str], workers: int, servers: int, replicas: Optional[int], failure_timeout: float, shared_memory: bool
+    command: list[str],
+    workers: int,
+    servers: int,
+    replicas: Optional[int],
+    failure_timeout: float,
+    shared_memory: bool,
+    clock_timeout: Optional[float] = None,
 ) -> int:
     """Runs a command as each worker of a run. Returns an exit status for the shell: 0, or that of
     the first worker that failed."""
     coordinator = free_address()
-    serving = Servers(coordinator, servers, workers, replicas, failure_timeout, shared_memory)
+    serving = Servers(coordinator, servers, workers, replicas, failure_timeout, shared_memory, clock_timeout)
     children: list[Process] = []
     passed_on = 0
     # The status of each worker that failed, in the order in which this process noticed it.

@@ -104,6 +104,7 @@ def init(
     shared_memory: bool = True,
     join_limit: float = 300.0,
     failure_timeout: Optional[float] = None,
+    clock_timeout: Optional[float] = None,
 ) -> Run:
     """Begins or joins a run, and returns the :class:`Run`.
 
@@ -133,6 +134,8 @@ def init(
     * ``shared_memory``: False has processes of one host talk over TCP.
     * ``join_limit``: how many seconds to wait until all processes have joined.
     * ``failure_timeout``: after how many silent seconds (10 unless set) a process counts as lost.
+    * ``clock_timeout``: for how many seconds a worker may be in one clock, without waiting for
+      others, before it counts as hung. None for any time. Counts where the workers serve the run.
 
     Raises :class:`RunError` if the coordinator does not answer, processes are missing at the limit,
     or this process is in a different run already. Raises ``ConnectionError`` for an address that
@@ -180,7 +183,7 @@ def init(
                 raise ValueError(f"rank {rank} of a run of {size} workers: say rank=0 to {size - 1}")
             if servers is None:
                 servers = size
-            server = _serve(coordinator, rank, size, servers, replicas, join_limit, failure_timeout, shared_memory)
+            server = _serve(coordinator, rank, size, servers, replicas, join_limit, failure_timeout, shared_memory, clock_timeout)
         try:
             session = _slackwater.Session.connect(coordinator, rank, join_limit, failure_timeout, shared_memory)
         except BaseException:
@@ -192,7 +195,7 @@ def init(
     return _run
 
 
-def _serve(coordinator, rank, size, servers, replicas, join_limit, failure_timeout, shared_memory):
+def _serve(coordinator, rank, size, servers, replicas, join_limit, failure_timeout, shared_memory, clock_timeout):
     """Starts this process's share of the servers. They are spread over the ranks, and rank 0 also
     runs the coordinator."""
     threads = len(range(rank, servers, size))
@@ -201,7 +204,15 @@ def _serve(coordinator, rank, size, servers, replicas, join_limit, failure_timeo
     coordinate = (servers, size) if rank == 0 else None
     place = sum(len(range(earlier, servers, size)) for earlier in range(rank))
     return _slackwater.Server(
-        coordinator, threads, coordinate, replicas, join_limit, failure_timeout, shared_memory, place if threads else None
+        coordinator,
+        threads,
+        coordinate,
+        replicas,
+        join_limit,
+        failure_timeout,
+        shared_memory,
+        place if threads else None,
+        clock_timeout,
     )
 
 
@@ -333,6 +344,7 @@ def launch(
     replicas: Optional[int] = None,
     failure_timeout: float = 10.0,
     shared_memory: bool = True,
+    clock_timeout: Optional[float] = None,
 ) -> list[Any]:
     """Runs ``fn(*arguments)`` in ``workers`` processes of this host, each a worker of one run.
     Returns a list of the functions' results, by rank.
@@ -346,6 +358,8 @@ def launch(
       worker or a server is lost, and the result of a lost worker is None. With None, a failure of
       any process ends the run.
     * ``failure_timeout``: after how many silent seconds a process counts as lost.
+    * ``clock_timeout``: for how many seconds a worker may be in one clock, without waiting for
+      others, before it counts as hung. None for any time.
     * ``shared_memory``: False has the processes talk over TCP, as on different hosts.
 
     The processes end with this one, even if it is killed. Raises :class:`RunError` with the worker
@@ -364,5 +378,12 @@ def launch(
     from ._launch import launch as start
 
     return start(
-        fn, *arguments, workers=workers, servers=servers, replicas=replicas, failure_timeout=failure_timeout, shared_memory=shared_memory
+        fn,
+        *arguments,
+        workers=workers,
+        servers=servers,
+        replicas=replicas,
+        failure_timeout=failure_timeout,
+        shared_memory=shared_memory,
+        clock_timeout=clock_timeout,
     )

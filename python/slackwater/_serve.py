@@ -17,6 +17,7 @@ def main() -> int:
     parser.add_argument("--coordinate", type=int, nargs=2, metavar=("SERVERS", "WORKERS"))
     parser.add_argument("--replicas", type=int)
     parser.add_argument("--failure-timeout", type=float, default=10.0)
+    parser.add_argument("--clock-timeout", type=float)
     parser.add_argument("--join-limit", type=float, default=300.0)
     parser.add_argument("--tcp", action="store_true")
     parser.add_argument("--launcher", type=int, help="id of the process that starts this one: this process ends when that one ends")
@@ -26,7 +27,14 @@ def main() -> int:
         _lifetime.end_with(given.launcher)
     coordinate = tuple(given.coordinate) if given.coordinate else None
     server = _slackwater.Server(
-        given.coordinator, given.threads, coordinate, given.replicas, given.join_limit, given.failure_timeout, not given.tcp
+        given.coordinator,
+        given.threads,
+        coordinate,
+        given.replicas,
+        given.join_limit,
+        given.failure_timeout,
+        not given.tcp,
+        clock_timeout=given.clock_timeout,
     )
     signal.signal(signal.SIGTERM, _leave)
     was_told = False

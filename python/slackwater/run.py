@@ -52,6 +52,7 @@ def main() -> int:
     parser.add_argument("--servers", type=at_least_one, default=2)
     parser.add_argument("--replicas", type=at_least_one, help="how many servers hold each shard of every table; with 2 the run survives a lost process")
     parser.add_argument("--failure-timeout", type=seconds, default=10.0, help="after how many silent seconds a process counts as lost")
+    parser.add_argument("--clock-timeout", type=seconds, help="give up a worker that is in one clock for this many seconds without waiting for others")
     parser.add_argument("--tcp", action="store_true", help="talk over TCP, as processes of different hosts do")
     parser.add_argument("--standalone", action="store_true", help="accepted as in torchrun; every run is standalone")
     parser.add_argument("--nnodes", type=this_host, default=1, help="accepted as in torchrun; must be 1")
@@ -60,7 +61,7 @@ def main() -> int:
     parser.add_argument("arguments", nargs=argparse.REMAINDER)
     given = parser.parse_args()
     command = [sys.executable] + (["-m"] if given.module else []) + [given.script] + given.arguments
-    return run_script(command, given.workers, given.servers, given.replicas, given.failure_timeout, not given.tcp)
+    return run_script(command, given.workers, given.servers, given.replicas, given.failure_timeout, not given.tcp, given.clock_timeout)
 
 
 if __name__ == "__main__":

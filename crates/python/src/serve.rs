@@ -1,7 +1,7 @@
 //! Servers, and optionally the coordinator, as threads of a Python process.
 
 use crate::error;
-use crate::session::{LOOK, check_process, connect_to};
+use crate::session::{LOOK, check_process, connect_to, seconds};
 use pyo3::prelude::*;
 use slackwater::cluster::{LeaveSignal, Membership};
 use slackwater::{RunSize, Serve};
@@ -54,7 +54,7 @@ impl PyServer {
 impl PyServer {
     /// Starts serving and returns at once.
     #[new]
-    #[pyo3(signature = (coordinator, threads, coordinate, replicas, join_limit, failure_timeout, shared_memory, place=None))]
+    #[pyo3(signature = (coordinator, threads, coordinate, replicas, join_limit, failure_timeout, shared_memory, place=None, clock_timeout=None))]
     #[expect(clippy::too_many_arguments, reason = "Python names them")]
     fn new(
         coordinator: &str,
@@ -65,6 +65,7 @@ impl PyServer {
         failure_timeout: f64,
         shared_memory: bool,
         place: Option<u32>,
+        clock_timeout: Option<f64>,
     ) -> PyResult<Self> {
         let connect = connect_to(coordinator, place, join_limit, failure_timeout, shared_memory)?;
         let leave = connect.leave.clone();
@@ -75,6 +76,7 @@ impl PyServer {
                 replicas,
                 shards_per_server: SHARDS_PER_SERVER,
             }),
+            clock_timeout: clock_timeout.map(seconds).transpose()?,
             ..Serve::new(connect)
         };
         let thread = std::thread::Builder::new().name("slackwater server".into()).spawn(move || serve.run().map(drop));
