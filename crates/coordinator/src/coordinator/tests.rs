@@ -455,3 +455,47 @@ fn the_loss_of_a_worker_says_how_many_are_left() {
     coordinator.gone(NodeId::Worker(1), &mut Outbox::new());
     assert_eq!(coordinator.lost(), Some((NodeId::Worker(1), "its process has ended")));
 }
+
+/// A server that is given up may still hold a serving lease: no other head may be promoted before
+/// the promotion delay has passed since its last answered heartbeat.
+#[test]
+fn a_server_that_is_given_up_is_expelled_only_when_its_serving_lease_has_ended() {
+    let membership = Membership::Elastic { replicas: 2, shards_per_server: 1 };
+    let mut coordinator = Coordinator::new(RunSize { servers: 3, workers: 1 }, membership, Span::from_secs(2));
+    let roles = [NodeRole::Server, NodeRole::Server, NodeRole::Server, NodeRole::Worker];
+    let members = (0..).zip(roles).map(|(token, role)| join(&mut coordinator, Time(0), role, token).expect("a place"));
+    let members: Vec<_> = members.collect();
+    for (node, source) in &members {
+        said(&mut coordinator, Time(0), *node, *source, Control::Heartbeat { heard: 0 });
+    }
+    let late = join(&mut coordinator, Time(0), NodeRole::Worker, 9).expect("a place");
+    said(&mut coordinator, Time(0), late.0, late.1, Control::Heartbeat { heard: 0 });
+    let stubborn = NodeId::Server(2);
+    let mut answered = Time(0);
+    let mut expelled = Time(0);
+    for number in 1..80 {
+        let now = Time(0) + Span::from_millis(250 * number);
+        for (node, source) in members.iter().chain([&late]) {
+            let head = Head { source: *source, number, ..Head::plain(*node, NodeId::Coordinator) };
+            let mut out = Outbox::new();
+            let message = Message::Control(Control::Heartbeat { heard: number - 1 });
+            coordinator.handle(now, Frame { head, message }, &mut out);
+            let is_answered = controls(&mut out).iter().any(|answer| matches!(answer, Control::Heartbeat { .. }));
+            answered = if *node == stubborn && is_answered { now } else { answered };
+            if matches!(node, NodeId::Server(_)) && *node != stubborn {
+                let adopted =
+                    Control::Adopted { plan: coordinator.plan().number, enacted: false, frontier: types::Clock(0) };
+                said(&mut coordinator, now, *node, *source, adopted);
+            }
+        }
+        coordinator.tick(now, &mut Outbox::new());
+        if !coordinator.members.is_there(stubborn) {
+            expelled = now;
+            break;
+        }
+    }
+    assert!(coordinator.lost().is_none());
+    assert!(expelled.since(answered) >= types::promotion_delay(Span::from_secs(2)), "{answered:?}, {expelled:?}");
+    let seconds = expelled.since(Time(0)).as_secs_f64();
+    assert!((6.0..12.0).contains(&seconds), "asked for 4 to 8 s, then the promotion delay: {seconds} s");
+}
