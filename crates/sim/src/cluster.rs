@@ -376,10 +376,6 @@ impl Cluster {
     fn happen(&mut self, happening: Happening) {
         let Some(happening) = self.unless_stopped(happening) else { return };
         match happening {
-            Happening::Arrival(parcel) if parcel.to == NodeId::Coordinator && self.is_stalled() => {
-                self.network.counts.stalled += u64::from(!std::mem::replace(&mut self.leadership.has_stalled, true));
-                self.at(self.leadership.stalled_until, Happening::Arrival(parcel));
-            }
             Happening::Arrival(parcel) => {
                 if let Some(frame) = self.network.arrive(&parcel) {
                     self.hand_over(frame);
@@ -416,7 +412,6 @@ impl Cluster {
             Happening::Cut(one, other, fault) => self.network.fault_link(one, other, fault),
             Happening::CutOneWay(from, to) => self.network.cut_one_way(from, to),
             Happening::Stubborn(server) => drop(self.stubborn.insert(server, false)),
-            Happening::Stall(length) => self.leadership.stalled_until = self.now + length,
             Happening::CrashCoordinator(back_after) => self.crash_the_coordinator(back_after),
             Happening::Succeed => self.succeed(),
             Happening::Isolate(node, from) => self.network.isolate(node, from),

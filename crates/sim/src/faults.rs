@@ -104,8 +104,6 @@ pub struct FaultCounts {
     pub one_way: u64,
     /// Servers that no longer adopt plans, with at least one plan that they ignored.
     pub stubborn: u64,
-    /// Coordinators that did not run for a while, with at least one frame that waited.
-    pub stalled: u64,
     /// Links between two nodes that were slow for a while, with at least one frame delayed by that.
     pub slowed: u64,
     /// Runs in which every node had a skewed clock of its own.
@@ -138,7 +136,6 @@ impl FaultCounts {
             (self.stopped, planned.stopped),
             (self.one_way, planned.one_way),
             (self.stubborn, planned.stubborn),
-            (self.stalled, planned.stalled),
             (self.set_back, planned.set_back),
             (self.amid_checkpoint, planned.amid_checkpoint),
             (self.amid_migration, planned.amid_migration),
@@ -177,7 +174,6 @@ impl AddAssign for FaultCounts {
         self.slowed += other.slowed;
         self.one_way += other.one_way;
         self.stubborn += other.stubborn;
-        self.stalled += other.stalled;
         self.skewed += other.skewed;
         self.stopped += other.stopped;
         self.set_back += other.set_back;
@@ -193,7 +189,7 @@ impl fmt::Display for FaultCounts {
         let Self { delayed, reordered, duplicated, lost, disconnected, forgotten, .. } = self;
         let Self { crashed, joined, left, expelled, isolated, unled, cut, slowed, skewed, stopped, set_back, .. } =
             self;
-        let Self { one_way, stubborn, stalled, .. } = self;
+        let Self { one_way, stubborn, .. } = self;
         let Self { amid_checkpoint, amid_migration, amid_failover, amid_commit, .. } = self;
         write!(f, "delayed {delayed}, reordered {reordered}, duplicated {duplicated}, lost {lost}, ")?;
         write!(f, "disconnected {disconnected}, forgotten {forgotten}, crashed {crashed}, joined {joined}, ")?;
@@ -201,7 +197,7 @@ impl fmt::Display for FaultCounts {
             f,
             "left {left}, expelled {expelled}, isolated {isolated}, unled {unled}, cut {cut}, slowed {slowed}, "
         )?;
-        write!(f, "cut one way {one_way}, stubborn {stubborn}, stalled {stalled}, ")?;
+        write!(f, "cut one way {one_way}, stubborn {stubborn}, ")?;
         write!(
             f,
             "skewed {skewed}, stopped {stopped}, set back {set_back}, lost amid checkpoints {amid_checkpoint}, "

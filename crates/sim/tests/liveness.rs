@@ -247,7 +247,7 @@ fn a_worker_that_is_long_in_a_clock_is_expelled_only_with_a_clock_timeout() {
 
 #[test]
 fn a_coordinator_that_does_not_run_for_a_while_expels_nobody() {
-    for_seeds("stalled coordinator", |seed| {
+    for_seeds("stopped coordinator", |seed| {
         let mut cluster = Cluster::elastic(seed, SIZE, Faults::ALL, FAILURE_TIMEOUT, 2);
         let spec = rows(SIZE.workers);
         let table = cluster.table(spec.clone());
@@ -255,7 +255,7 @@ fn a_coordinator_that_does_not_run_for_a_while_expels_nobody() {
         cluster.programs(work.programs(seed, SIZE, table, &spec));
         let mut random = Xoshiro256::new(seed ^ 0x51_EE9);
         let length = Span(600_000_000 + random.below(5_000_000_000));
-        cluster.stall_coordinator(Span(110_000_000 + random.below(40_000_000)), length);
+        cluster.stop_coordinator(StoppedInbox::Kept, Span(110_000_000 + random.below(40_000_000)), length);
         cluster.run();
         check(&cluster, 1);
         assert_eq!(expelled(&cluster), [], "seed {seed}");

@@ -40,10 +40,6 @@ pub(super) struct Leadership {
     doom: Option<(Last, Span)>,
     /// How long nodes may fail to do their part.
     pub limits: LivenessLimits,
-    /// The coordinator does not run before this time.
-    pub stalled_until: Time,
-    /// Whether a frame has waited for it.
-    pub has_stalled: bool,
     /// Whether a coordinator may crash in this run. Otherwise no memory is saved.
     mortal: bool,
 }
@@ -60,8 +56,6 @@ impl Leadership {
             away: false,
             doom: None,
             limits: LivenessLimits::of(failure_timeout),
-            stalled_until: Time(0),
-            has_stalled: false,
             mortal: false,
         }
     }
@@ -80,17 +74,6 @@ impl Cluster {
         self.may_be_unled();
         self.planned.unled += 1;
         self.later(after, Happening::CrashCoordinator(back_after));
-    }
-
-    /// Fault: the coordinator does not run, from `after` on and for `length`. Its frames wait.
-    pub fn stall_coordinator(&mut self, after: Span, length: Span) {
-        self.planned.stalled += 1;
-        self.later(after, Happening::Stall(length));
-    }
-
-    /// Whether the coordinator does not run now.
-    pub(super) fn is_stalled(&self) -> bool {
-        self.now < self.leadership.stalled_until
     }
 
     /// Saves the coordinator's memory from now on, because it may crash.

@@ -97,9 +97,6 @@ impl Cluster {
     pub(super) fn tick(&mut self, node: NodeId) {
         let mut again = TICK;
         match node {
-            NodeId::Coordinator if self.is_stalled() => {
-                return self.at(self.leadership.stalled_until, Happening::Tick(node));
-            }
             NodeId::Coordinator => {
                 self.drive_coordinator(|coordinator, now, out| coordinator.tick(now, out));
             }

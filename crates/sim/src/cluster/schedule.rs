@@ -52,8 +52,6 @@ pub(super) enum Happening {
     CutOneWay(NodeId, NodeId),
     /// A server stops adopting plans.
     Stubborn(usize),
-    /// The coordinator does not run for this long.
-    Stall(Span),
     /// The coordinator crashes. Its successor leads after this long.
     CrashCoordinator(Span),
     /// A successor of the coordinator leads.

@@ -111,7 +111,6 @@ fn taker(happening: &Happening) -> Option<NodeId> {
         | Happening::Cut(..)
         | Happening::CutOneWay(..)
         | Happening::Stubborn(_)
-        | Happening::Stall(_)
         | Happening::CrashCoordinator(_)
         | Happening::Succeed
         | Happening::Stop(..)
