@@ -193,7 +193,8 @@ impl LeadingCoordinator {
             // A broken connection is not a lost node, which has the failure timeout to call again.
             // But there is no need to wait for a process that has ended, so ask its host.
             TransportEvent::Disconnected(node) => {
-                self.disconnected.insert(node, Instant::now());
+                // Calls to an ended process fail again and again: the first failure counts.
+                self.disconnected.entry(node).or_insert_with(Instant::now);
                 if let Some(address) = self.machine.address(node) {
                     self.probes.ask(node, address);
                 }
