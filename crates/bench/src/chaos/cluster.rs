@@ -295,13 +295,13 @@ impl Cluster {
         Ok(lost.map(|member| member.node.to_string()).collect())
     }
 
-    /// Whether all servers and workers are in the run, every shard has two replicas and every
-    /// server goes by the plan.
+    /// Whether all servers and workers are in the run, every shard has two replicas, every server
+    /// goes by the plan, and no node is about to be given up: a link needs some time to recover.
     pub(crate) fn is_settled(&self) -> anyhow::Result<bool> {
         let status = self.status()?;
         let present = status.members.iter().filter(|member| member.state == MemberState::Present).count();
         let is_whole = status.plan.chains.iter().all(|chain| chain.replicas.len() == 2 && chain.backfilling.is_empty());
-        Ok(present == SERVERS + WORKERS && is_whole && status.adopting.is_empty())
+        Ok(present == SERVERS + WORKERS && is_whole && status.adopting.is_empty() && status.troubles.is_empty())
     }
 
     /// Starts another server for each that has ended, because it was expelled or could not go on.
