@@ -22,7 +22,7 @@ use lease::{LeaseOrder, OrderIndex};
 use roles::Roles;
 use serving_lease::ServingLease;
 use std::collections::BTreeMap;
-use types::{Clock, NodeId, Plan, ShardId, Span, TableId, TableSpec, Time};
+use types::{Clock, NodeId, Plan, ShardId, Span, TableId, TableSpec, Time, WorkerId};
 use update::Updaters;
 use wire::{Acked, Control, Frame, Head, Heartbeats, Leader, Message, Outbox, Pool, PullRefused, Refusal, Refused};
 use work::LongWork;
@@ -186,6 +186,10 @@ impl Server {
         let Some(name) = shard_of(&message) else {
             return self.control(&head, message, out);
         };
+        if self.is_anothers_stream(&head) {
+            self.misdirected += 1;
+            return;
+        }
         let Some(shard) = self.shards.get_mut(&name) else {
             if self.tables.contains_key(&name.0) || self.lease.is_some() {
                 // Another server holds the shard, and the sender will learn that from its plan. Or
@@ -218,6 +222,14 @@ impl Server {
             | Message::Delta(_)
             | Message::Control(_) => self.misdirected += 1,
         }
+    }
+
+    /// Whether a worker names the stream of another worker of the plan. The sender of a frame is
+    /// proven by its connection; its source is only claimed.
+    fn is_anothers_stream(&self, head: &Head) -> bool {
+        let NodeId::Worker(rank) = head.from else { return false };
+        let is_own = self.plan.source(WorkerId(rank)) == Some(head.source);
+        !is_own && self.plan.workers.contains(&Some(head.source))
     }
 
     /// Everything that arrived together has been handled: sends the acknowledgements that are due.

@@ -451,3 +451,24 @@ fn unbounded_read_waits_only_until_the_tail_holds_the_frontier() {
     }
     assert!(answered, "the tail holds the frontier");
 }
+
+/// A connection proves who its peer is, and not which stream the peer's frames belong to.
+#[test]
+fn server_drops_frames_of_one_worker_in_the_stream_of_another() {
+    let spec = TableSpec::dense("t", 4, 1);
+    let plan = Plan::first(1, vec![Source(1), Source(2)]);
+    let mut server = Server::new(NODE, plan, Updaters::builtin(), Pool::new());
+    let mut out = Outbox::new();
+    server.add_table(TableId(0), &spec, &mut out).expect("made");
+    out.drain().for_each(drop);
+    // (rank of the sender, source in the frame, whether it is dropped)
+    for (rank, source, dropped) in [(0, 2, true), (7, 1, true), (0, 1, false), (1, 2, false), (0, 9, false)] {
+        let head = Head { source: Source(source), number: 1, ..Head::plain(NodeId::Worker(rank), NODE) };
+        let before = server.counts().misdirected;
+        server.handle(Time(0), Frame { head, message: push(0, vec![1.0]) }, &mut out);
+        server.settle(&mut out);
+        assert_eq!(server.counts().misdirected - before, u64::from(dropped), "worker {rank} with source {source}");
+        assert_eq!(out.drain().count(), usize::from(!dropped), "an answer goes to the owner of a stream only");
+    }
+    assert_eq!(server.counts().shards.parts, 2);
+}
