@@ -156,7 +156,11 @@ fn run(input: &mut Unstructured) -> Result<()> {
             (_, 1) => {
                 let told = match input.int_in_range(0..=3)? {
                     0 => CoordinatorInput::Tick(time(input)?),
-                    _ => CoordinatorInput::Frame(time(input)?, Box::new(frame(input, WORKER, NodeId::Coordinator)?), None),
+                    _ => CoordinatorInput::Frame(
+                        time(input)?,
+                        Box::new(frame(input, WORKER, NodeId::Coordinator)?),
+                        None,
+                    ),
                 };
                 told.put(&mut body);
                 1

@@ -15,11 +15,13 @@ from multiprocessing import connection, get_context, parent_process
 from typing import Any, Callable, NamedTuple, Optional
 
 from . import _lifetime, _run, _slackwater
-from ._slackwater import Process, free_address
+from ._slackwater import Process, RunToken, free_address
 
 # How long processes may take to end by themselves after one has failed, in seconds, beyond the
 # failure timeout.
 GRACE_SECONDS = 5.0
+# The environment variable that names the token file of a run.
+TOKEN_FILE = "SLACKWATER_TOKEN_FILE"
 # The kind of a failure whose worker said nothing.
 LOST = "Lost"
 # How long the coordinator may take to say which node failed, before it is told to leave.
@@ -32,7 +34,7 @@ class Servers:
 
     def __init__(
         self, coordinator: str, servers: int, workers: int, replicas: Optional[int], failure_timeout: float, shared_memory: bool,
-        clock_timeout: Optional[float] = None,
+        clock_timeout: Optional[float] = None, environment: Optional[dict[str, str]] = None,
     ):
         # The coordinator writes into this pipe which node was lost first, if the run ends by that.
         self._verdict, self._verdict_end = os.pipe()
@@ -50,7 +52,7 @@ class Servers:
             try:
                 # A terminal's Ctrl-C does not reach the servers: they end after the workers have
                 # stopped.
-                return Process(name, command, {})
+                return Process(name, command, environment or {})
             finally:
                 os.set_inheritable(self._verdict_end, False)
 
@@ -119,6 +121,15 @@ def in_words(status: int) -> str:
     return f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
 
 
+def run_token() -> tuple[Optional[RunToken], dict[str, str]]:
+    """The token by which the processes of a run prove who they are, and the variables that tell
+    them. None if the environment of this process names a token file already."""
+    if os.environ.get(TOKEN_FILE):
+        return None, {}
+    token = RunToken()
+    return token, {TOKEN_FILE: os.fspath(token.path)}
+
+
 def worker_environment(coordinator: str, place: int, workers: int) -> dict[str, str]:
     """The environment variables of a worker's process: the coordinator's address, and those that
     torchrun sets."""
@@ -185,7 +196,9 @@ def launch(
         way = "fork"
     context = get_context(way)
     coordinator = free_address()
-    serving = Servers(coordinator, servers, workers, replicas, failure_timeout, shared_memory, clock_timeout)
+    # Its file is removed when this function has returned.
+    token, access = run_token()
+    serving = Servers(coordinator, servers, workers, replicas, failure_timeout, shared_memory, clock_timeout, access)
     children, results = [], [None] * workers
     failures: dict[int, tuple[str, str, str]] = {}
     first: Optional[Failure] = None
@@ -194,7 +207,7 @@ def launch(
         waiting = {}
         for place in range(workers):
             here, there = context.Pipe(duplex=False)
-            environment = worker_environment(coordinator, place, workers)
+            environment = {**worker_environment(coordinator, place, workers), **access}
             child = context.Process(target=_work, args=(there, environment, options, work), name=f"worker {place}")
             child.start()
             there.close()
@@ -270,7 +283,9 @@ def run_script(
     """Runs a command as each worker of a run. Returns an exit status for the shell: 0, or that of
     the first worker that failed."""
     coordinator = free_address()
-    serving = Servers(coordinator, servers, workers, replicas, failure_timeout, shared_memory, clock_timeout)
+    # Its file is removed when this function has returned.
+    token, access = run_token()
+    serving = Servers(coordinator, servers, workers, replicas, failure_timeout, shared_memory, clock_timeout, access)
     children: list[Process] = []
     passed_on = 0
     # The status of each worker that failed, in the order in which this process noticed it.
@@ -285,7 +300,8 @@ def run_script(
     well = False
     try:
         for place in range(workers):
-            environment = {**worker_environment(coordinator, place, workers), "SLACKWATER_FAILURE_TIMEOUT": str(failure_timeout)}
+            environment = {**worker_environment(coordinator, place, workers), **access}
+            environment["SLACKWATER_FAILURE_TIMEOUT"] = str(failure_timeout)
             # A terminal's Ctrl-C reaches only this process, which passes it on once, as torchrun
             # does.
             children.append(Process(f"worker {place}", command, environment, stdin=True))

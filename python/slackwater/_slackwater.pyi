@@ -6,6 +6,13 @@ __version__: str
 
 def free_address() -> str: ...
 
+class RunToken:
+    """The token of a run that a launcher starts, in a file that only this user can read. The file
+    is removed when this object is dropped."""
+
+    @property
+    def path(self) -> str: ...
+
 class Process:
     """A child process in a session of its own, so that a terminal's Ctrl-C does not reach it. It is
     killed when this object is dropped and, on Linux, when the thread that started it ends."""

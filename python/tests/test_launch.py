@@ -8,6 +8,8 @@ import time
 
 import pytest
 
+import slackwater
+
 RUN = [sys.executable, "-m", "slackwater.run"]
 # A command that takes longer hangs. None takes a tenth of it.
 LONG_SECONDS = 60
@@ -161,3 +163,26 @@ def test_launch_forks_a_program_that_has_computed_with_torch_threads(tmp_path):
     script.write_text(FORKS)
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=LONG_SECONDS)
     assert done.stdout == "it is the same\n", done
+
+
+def test_launch_and_run_make_a_token_for_their_run_and_remove_it(tmp_path, monkeypatch):
+    monkeypatch.delenv("SLACKWATER_TOKEN_FILE", raising=False)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    told = slackwater.launch(_token_file, workers=2, servers=1)
+    assert told[0] == told[1] and told[0].startswith(str(tmp_path)), told
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import os, stat, slackwater\n"
+        "with slackwater.init():\n"
+        "    mode = os.stat(os.environ['SLACKWATER_TOKEN_FILE']).st_mode\n"
+        "    print(oct(stat.S_IMODE(mode)))\n"
+    )
+    command = [sys.executable, "-m", "slackwater.run", "--workers", "1", "--servers", "1", str(script)]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert (ran.returncode, ran.stdout.strip()) == (0, "0o600"), ran.stderr
+    assert "has no token" not in ran.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["script.py"]
+
+
+def _token_file():
+    return os.environ["SLACKWATER_TOKEN_FILE"]

@@ -6,7 +6,8 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// A new job token in a file of its own. Dropping it removes the file.
+/// A new job token in a file of its own. Dropping it removes the file, unless that happens in
+/// another process: a fork has this object, too.
 ///
 /// ```
 /// use launch::RunToken;
@@ -21,6 +22,8 @@ use std::path::{Path, PathBuf};
 #[derive(Debug)]
 pub struct RunToken {
     path: PathBuf,
+    /// The process that made it.
+    maker: u32,
 }
 
 /// Why a run has no token.
@@ -51,7 +54,7 @@ impl RunToken {
             file.write_all(token.text().as_bytes())
         };
         match write() {
-            Ok(()) => Ok(Self { path }),
+            Ok(()) => Ok(Self { path, maker: std::process::id() }),
             Err(error) => Err(RunTokenError::File { path, error }),
         }
     }
@@ -65,6 +68,9 @@ impl RunToken {
 
 impl Drop for RunToken {
     fn drop(&mut self) {
+        if self.maker != std::process::id() {
+            return;
+        }
         if let Err(error) = std::fs::remove_file(&self.path) {
             tracing::warn!(path = %self.path.display(), %error, "cannot remove the token file of the run; remove it");
         }

@@ -2,14 +2,35 @@
 //! slackwater.run`.
 
 use crate::session::{LOOK, check_process, seconds};
-use launch::{OutputTarget, Process, Signal, Start};
+use launch::{OutputTarget, Process, RunToken, Signal, Start};
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
+
+/// The token of a run that a launcher starts, in a file that only this user can read. The file is
+/// removed when this object is dropped.
+#[pyclass(frozen, name = "RunToken", module = "slackwater")]
+pub struct PyRunToken(RunToken);
+
+#[pymethods]
+impl PyRunToken {
+    /// Makes a token and writes its file.
+    #[new]
+    fn new() -> PyResult<Self> {
+        RunToken::create().map(Self).map_err(|error| PyOSError::new_err(error.to_string()))
+    }
+
+    /// The file.
+    #[getter]
+    fn path(&self) -> PathBuf {
+        self.0.path().to_owned()
+    }
+}
 
 /// A child process in a session of its own, so that a terminal's Ctrl-C does not reach it. It is
 /// killed when this object is dropped and, on Linux, when the thread that started it ends.

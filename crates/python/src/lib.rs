@@ -43,6 +43,7 @@ fn _slackwater(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(feed::follow, module)?)?;
     module.add_class::<serve::PyServer>()?;
     module.add_class::<launch::ChildProcess>()?;
+    module.add_class::<launch::PyRunToken>()?;
     module.add_function(wrap_pyfunction!(free_address, module)?)?;
     error::register(module)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))
