@@ -39,6 +39,30 @@ pub fn may_send(from: Role, message: &Message, to: Role) -> bool {
     }
 }
 
+/// Whether a process that has no place in the run may send this message: one that asks for a place,
+/// or one that only looks.
+#[must_use]
+pub fn may_send_unseated(message: &Message) -> bool {
+    match message {
+        Message::Control(Control::Join { .. } | Control::AskStatus) => true,
+        Message::Pull(pull) => matches!(pull.wants, Wants::Changes { .. }),
+        Message::Push(_)
+        | Message::Marker(_)
+        | Message::Tune(_)
+        | Message::Acked(_)
+        | Message::Resend(_)
+        | Message::Pulled(_)
+        | Message::PullRefused(_)
+        | Message::ReadWaiting(_)
+        | Message::Refresh(_)
+        | Message::Refreshed(_)
+        | Message::Delta(_)
+        | Message::ReplicaChunk(_)
+        | Message::Replicated(_)
+        | Message::Control(_) => false,
+    }
+}
+
 fn may_control(from: Role, control: &Control, to: Role) -> bool {
     let is_member = |role| matches!(role, Worker | Server);
     match control {

@@ -26,7 +26,7 @@ mod order;
 mod outbox;
 mod whole;
 
-pub use authority::may_send;
+pub use authority::{may_send, may_send_unseated};
 pub use bits::Bits;
 pub use buffer::{Backing, Fresh, MemoryKind, Payload, Pool};
 pub use changes::{ChangeChunk, ChangeStep, FollowerCursor};

@@ -3,7 +3,7 @@
 //! | when | what must hold |
 //! | --- | --- |
 //! | a handshake has ended on a connection that this node made | the peer has the role and the key of the node that was called |
-//! | a frame arrives | its sender's name is bound to the key of the connection, and the role may send it (`wire::may_send`) |
+//! | a frame arrives | its sender's name is bound to the key of the connection, and the role may send it (`wire::may_send`). A process without a place may only ask |
 //!
 //! A name that the coordinator has not given yet (a provisional name) is bound to the key of the
 //! connection that uses it first, as long as that connection is open. In an insecure run the guard
@@ -16,7 +16,7 @@ use mio::net::TcpStream;
 use std::collections::BTreeMap;
 use std::io::Result;
 use types::{KeyFingerprint, NodeId, Role};
-use wire::{Frame, Member, may_send};
+use wire::{Frame, Member, may_send, may_send_unseated};
 
 /// Names of nodes from this index on are provisional: the coordinator gives none of them.
 const PROVISIONAL: u32 = 0x1000_0000;
@@ -138,7 +138,12 @@ impl Guard {
             let kind = frame.message.kind_name();
             return Verdict::Refused(format!("a {role} ({}) may not send {kind} to a {own}", peer.name));
         }
-        if from == NodeId::Coordinator || is_provisional(from) {
+        if is_provisional(from) {
+            let kind =
+                || format!("{} has no place in the run and may not send {}", peer.name, frame.message.kind_name());
+            return if may_send_unseated(&frame.message) { Verdict::Accepted } else { Verdict::Refused(kind()) };
+        }
+        if from == NodeId::Coordinator {
             return Verdict::Accepted;
         }
         match self.keys.get(&from) {

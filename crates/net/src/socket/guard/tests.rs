@@ -66,6 +66,8 @@ fn frames_are_judged_by_the_peer_of_their_connection() {
         (peer(Role::Server, KEY), NodeId::Server(1), Control::Retire, "accepted"),
         (peer(Role::Worker, OTHER), prov, join(NodeRole::Worker), "accepted"),
         (peer(Role::Worker, OTHER), prov, join(NodeRole::Server), "may not send"),
+        (peer(Role::Worker, OTHER), prov, Control::Barrier { number: 1 }, "has no place"),
+        (peer(Role::Worker, OTHER), prov, Control::Heartbeat { heard: 0 }, "has no place"),
         (peer(Role::Reader, OTHER), prov, join(NodeRole::Worker), "may not send"),
         (peer(Role::Reader, OTHER), prov, Control::AskStatus, "accepted"),
         (peer(Role::Reader, KEY), NodeId::Worker(1), Control::AskStatus, "calls itself worker 1"),
