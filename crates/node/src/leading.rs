@@ -24,6 +24,15 @@ use wire::{Control, Frame, Message, Outbox};
 /// has ended: nobody calls workers there, so their hosts may refuse to be called. An elastic run
 /// believes at once, because a failover waits for it.
 const CALL_AGAIN: Duration = Duration::from_millis(500);
+/// The same while calls to the node go on to fail: the connections of a node that lives may be cut
+/// again and again before it is heard.
+const CALL_AGAIN_AMID_FAILURES: Duration = Duration::from_secs(2);
+
+/// When connections to a node broke, or calls failed, since it was last heard.
+struct Disconnected {
+    first: Instant,
+    last: Instant,
+}
 
 /// The coordinator while it leads.
 pub(crate) struct LeadingCoordinator {
@@ -45,7 +54,7 @@ pub(crate) struct LeadingCoordinator {
     /// given up, and the new leader makes the next one.
     /// Nodes whose connections have broken, and when. When the run is lost and all of them are
     /// gone, every node has heard of it.
-    disconnected: BTreeMap<NodeId, Instant>,
+    disconnected: BTreeMap<NodeId, Disconnected>,
     /// Nodes whose hosts say that their processes have ended.
     ended: Vec<NodeId>,
     /// How long a node may take to call again before its host is believed.
@@ -193,8 +202,8 @@ impl LeadingCoordinator {
             // A broken connection is not a lost node, which has the failure timeout to call again.
             // But there is no need to wait for a process that has ended, so ask its host.
             TransportEvent::Disconnected(node) => {
-                // Calls to an ended process fail again and again: the first failure counts.
-                self.disconnected.entry(node).or_insert_with(Instant::now);
+                let now = Instant::now();
+                self.disconnected.entry(node).or_insert(Disconnected { first: now, last: now }).last = now;
                 if let Some(address) = self.machine.address(node) {
                     self.probes.ask(node, address);
                 }
@@ -224,8 +233,8 @@ impl LeadingCoordinator {
         self.ended.extend(self.probes.take_ended());
         for node in std::mem::take(&mut self.ended) {
             // A node that has called again lives, though its host refuses to be called.
-            let Some(since) = self.disconnected.get(&node) else { continue };
-            if since.elapsed() >= self.may_call_again {
+            let Some(Disconnected { first, last }) = self.disconnected.get(&node) else { continue };
+            if last.elapsed() >= self.may_call_again || first.elapsed() >= CALL_AGAIN_AMID_FAILURES {
                 self.tell(CoordinatorInput::Gone(node), transport);
             } else {
                 self.ended.push(node);
