@@ -62,7 +62,7 @@ pub struct Connect {
 
 impl Connect {
     /// The defaults for the coordinator at `address`: listen where other nodes can call, wait at
-    /// most five minutes for all nodes to join, and count a node as lost after two silent seconds.
+    /// most five minutes for all nodes to join, and count a node as lost after ten silent seconds.
     ///
     /// ```
     /// use slackwater::{Connect, Session};

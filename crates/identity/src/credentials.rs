@@ -30,9 +30,6 @@ impl fmt::Debug for Credentials {
 impl Credentials {
     /// Credentials from a token. From a job token, the process makes a key pair and a certificate
     /// for `role`. A restricted token has its own, and must be for that role.
-    ///
-    /// A full member may also be given a token of another role; the role of a restricted token
-    /// counts.
     pub fn of_token(token: &Token, role: Role, name: &str, now: UnixTime) -> Result<Self, TokenError> {
         match token {
             Token::Job(token) => Self::of_job(token, role, name, now),

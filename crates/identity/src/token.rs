@@ -217,7 +217,7 @@ pub enum Token {
 }
 
 impl Token {
-    /// Reads a token file. Warns if other users can read it, too.
+    /// Reads a token file. Does not check which users can read it.
     pub fn read(path: &Path) -> Result<Self, TokenError> {
         let unreadable = |error| TokenError::Unreadable { path: path.to_owned(), error };
         let bytes = std::fs::metadata(path).map_err(unreadable)?.len();
