@@ -47,7 +47,7 @@ impl Observer {
     /// Asks the coordinator for the run's status.
     pub fn status(&mut self) -> Result<Status, Error> {
         let refused = |transport: &SocketTransport| {
-            transport.incompatible().map(|reason| NodeError::JoinRefused { reason }.into())
+            transport.incompatible().map(|reason| NodeError::Incompatible { reason }.into())
         };
         let status = self.ask(NodeId::Coordinator, self.limit, &Message::Control(Control::AskStatus), |_, message| {
             if let Message::Control(Control::Status { status }) = message { Some(*status) } else { None }

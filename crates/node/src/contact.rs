@@ -16,6 +16,10 @@ use wire::{Control, Frame, Head, Leader, Message, Timeout};
 /// The longest time between two heartbeats to the coordinator.
 const LONGEST_HEARTBEAT: Duration = Duration::from_millis(500);
 
+/// Time from the loss of a connection to the call that makes a new one. A node whose call fails
+/// calls again after this time, until the coordinator is heard.
+pub(crate) const CALL_AGAIN: Duration = Duration::from_millis(50);
+
 /// Characters of a failure's reason that other nodes are told, at most.
 pub(crate) const REASON_CHARS: usize = 500;
 
@@ -45,6 +49,8 @@ pub(crate) struct CoordinatorContact {
     reminder: Reminder,
     /// When the oldest unanswered heartbeat was sent.
     asked: Option<Instant>,
+    /// When the next heartbeat is due.
+    heartbeat_due: Instant,
     /// From a heartbeat to its answer.
     round_trip: Measured,
     /// Silence after which the only coordinator of a run is lost, unless its process lives.
@@ -78,6 +84,7 @@ impl CoordinatorContact {
             moved: now,
             reminder: Reminder::default(),
             asked: None,
+            heartbeat_due: now,
             round_trip: Measured::default(),
             failure_timeout,
             of_several,
@@ -89,6 +96,12 @@ impl CoordinatorContact {
     /// Takes in that a heartbeat was sent.
     pub fn asked(&mut self, now: Instant) {
         self.asked.get_or_insert(now);
+        self.heartbeat_due = now + self.heartbeat_interval();
+    }
+
+    /// Whether to send the next heartbeat. The first is due at once.
+    pub fn is_heartbeat_due(&self, now: Instant) -> bool {
+        now >= self.heartbeat_due
     }
 
     /// Time between two heartbeats.
@@ -175,9 +188,11 @@ impl CoordinatorContact {
         self.of_several || self.leader.may_change()
     }
 
-    /// Takes in that the connection to the coordinator broke, or could not be made. Asks its host
+    /// Takes in that the connection to the coordinator broke, or could not be made. The next
+    /// heartbeat makes a new one soon: the coordinator may take this node for ended. Asks its host
     /// whether the process has ended, unless another coordinator may take over.
     pub fn disconnected(&mut self, now: Instant, transport: &dyn Transport) {
+        self.heartbeat_due = self.heartbeat_due.min(now + CALL_AGAIN);
         if !self.may_change() && self.probe.is_none() {
             let addresses = transport.addresses(NodeId::Coordinator);
             self.probe = Some((now, Probe::at(addresses, self.heartbeat_interval())));
@@ -365,6 +380,30 @@ mod tests {
             assert!(contact.probe.is_none());
             assert_eq!(contact.mind(start, &mut looked), Ok(()));
         }
+    }
+
+    /// A node with nothing to ask did not call again before its next heartbeat. The coordinator may
+    /// believe before that time that the process has ended.
+    #[test]
+    fn node_calls_again_soon_until_the_coordinator_is_heard() {
+        let looked = Looked::default();
+        let start = Instant::now();
+        let mut contact = CoordinatorContact::new(start, 60 * SECOND, true, 60 * SECOND);
+        assert!(contact.is_heartbeat_due(start), "the first one");
+        contact.asked(start);
+        let next = start + contact.heartbeat_interval();
+        let mut now = start + SECOND / 10;
+        // The connection breaks, and two calls fail.
+        for _ in 0..3 {
+            contact.disconnected(now, &looked);
+            assert!(!contact.is_heartbeat_due(now));
+            now += CALL_AGAIN;
+            assert!(contact.is_heartbeat_due(now));
+            assert!(now < next, "a heartbeat was not due anyway");
+            contact.asked(now);
+        }
+        assert!(!contact.is_heartbeat_due(now + CALL_AGAIN), "this call succeeds");
+        assert!(contact.is_heartbeat_due(now + contact.heartbeat_interval()));
     }
 
     /// A coordinator that was stopped for longer than the failure timeout ended every run.

@@ -378,7 +378,12 @@ impl Driver {
         };
         let failure_timeout = self.settings.failure_timeout;
         let limit = if may_change { failure_timeout * LONG_GOODBYE } else { failure_timeout.min(GOODBYE) };
-        while !lock(&self.shell).has_left() && begin.elapsed() < limit {
+        // The background thread notices if the coordinator ends meanwhile.
+        let is_over = || {
+            let shell = lock(&self.shell);
+            shell.has_left() || shell.failure().is_some()
+        };
+        while !is_over() && begin.elapsed() < limit {
             if said.is_none_or(|said| said.elapsed() > again) {
                 said = Some(Instant::now());
                 self.call(|worker| worker.leave());

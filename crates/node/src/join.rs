@@ -180,7 +180,7 @@ pub fn join(
             return Err(NodeError::LeftEarly);
         }
         if let Some(reason) = transport.incompatible().filter(|_| !was_welcomed) {
-            return Err(NodeError::JoinRefused { reason });
+            return Err(NodeError::Incompatible { reason });
         }
         if begin.elapsed() > limit {
             let reason = match (place, was_welcomed) {

@@ -8,31 +8,17 @@
 //! saved memory.
 
 use crate::NodeError;
+use crate::broken::BrokenConnections;
 use crate::checkpoints::CheckpointPublisher;
 use crate::coordinator::CoordinatorSettings;
-use crate::probe::Probes;
 use crate::record::{Recorder, Subject};
 use crate::registry::RegistryClient;
-use coordinator::{Coordinator, CoordinatorInput, Membership};
+use coordinator::{Coordinator, CoordinatorInput};
 use net::{Transport, TransportEvent};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 use types::{NodeId, Source, Span, Time};
 use wire::{Control, Frame, Message, Outbox};
-
-/// In a static run, a node has this long to call again before its host is believed that its process
-/// has ended: nobody calls workers there, so their hosts may refuse to be called. An elastic run
-/// believes at once, because a failover waits for it.
-const CALL_AGAIN: Duration = Duration::from_millis(500);
-/// The same while calls to the node go on to fail: the connections of a node that lives may be cut
-/// again and again before it is heard.
-const CALL_AGAIN_AMID_FAILURES: Duration = Duration::from_secs(2);
-
-/// When connections to a node broke, or calls failed, since it was last heard.
-struct Disconnected {
-    first: Instant,
-    last: Instant,
-}
 
 /// The coordinator while it leads.
 pub(crate) struct LeadingCoordinator {
@@ -49,16 +35,11 @@ pub(crate) struct LeadingCoordinator {
     saved: u64,
     /// Frames, each with the number of the memory that must be saved before it is sent.
     held: VecDeque<(u64, Frame)>,
-    probes: Probes,
+    /// Nodes whose connections have broken. When the run is lost and all of them are gone, every
+    /// node has heard of it.
+    broken: BrokenConnections,
     /// Publishes checkpoints, if any are made. When the leader changes, the checkpoint under way is
     /// given up, and the new leader makes the next one.
-    /// Nodes whose connections have broken, and when. When the run is lost and all of them are
-    /// gone, every node has heard of it.
-    disconnected: BTreeMap<NodeId, Disconnected>,
-    /// Nodes whose hosts say that their processes have ended.
-    ended: Vec<NodeId>,
-    /// How long a node may take to call again before its host is believed.
-    may_call_again: Duration,
     publisher: Option<CheckpointPublisher>,
     /// Set while it is unknown whether the saved run still exists or begins anew from a checkpoint.
     /// It begins anew if no node of the saved run calls before this instant.
@@ -118,11 +99,7 @@ impl LeadingCoordinator {
         recorder: Option<Recorder>,
         settings: &CoordinatorSettings,
     ) -> Result<Self, NodeError> {
-        let probes = Probes::within(settings.failure_timeout);
-        let may_call_again = match settings.membership {
-            Membership::Static => CALL_AGAIN,
-            Membership::Elastic { .. } => Duration::ZERO,
-        };
+        let broken = BrokenConnections::new(settings.membership, settings.failure_timeout);
         let doubted = is_doubted.then(|| Instant::now() + Duration::from_nanos(machine.finding().0));
         let mut leading = Self {
             term,
@@ -133,11 +110,8 @@ impl LeadingCoordinator {
             number: 0,
             saved: 0,
             held: VecDeque::new(),
-            probes,
+            broken,
             publisher: None,
-            disconnected: BTreeMap::new(),
-            ended: Vec::new(),
-            may_call_again,
             doubted,
             ending: None,
         };
@@ -199,17 +173,11 @@ impl LeadingCoordinator {
     /// Handles an event of the transport.
     pub fn take(&mut self, now: Time, event: TransportEvent, transport: &mut impl Transport) {
         match event {
-            // A broken connection is not a lost node, which has the failure timeout to call again.
-            // But there is no need to wait for a process that has ended, so ask its host.
             TransportEvent::Disconnected(node) => {
-                let now = Instant::now();
-                self.disconnected.entry(node).or_insert(Disconnected { first: now, last: now }).last = now;
-                if let Some(address) = self.machine.address(node) {
-                    self.probes.ask(node, address);
-                }
+                self.broken.broke(Instant::now(), node, self.machine.address(node));
             }
             TransportEvent::Frame(frame) => {
-                self.disconnected.remove(&frame.head.from);
+                self.broken.heard(frame.head.from);
                 if self.admits(&frame) {
                     self.take_frame(now, frame, transport);
                 }
@@ -230,15 +198,8 @@ impl LeadingCoordinator {
     /// The periodic duties: takes in ended processes, ticks the machine, drives the checkpoints and
     /// logs the machine's news.
     pub fn tick(&mut self, now: Time, transport: &mut impl Transport) {
-        self.ended.extend(self.probes.take_ended());
-        for node in std::mem::take(&mut self.ended) {
-            // A node that has called again lives, though its host refuses to be called.
-            let Some(Disconnected { first, last }) = self.disconnected.get(&node) else { continue };
-            if last.elapsed() >= self.may_call_again || first.elapsed() >= CALL_AGAIN_AMID_FAILURES {
-                self.tell(CoordinatorInput::Gone(node), transport);
-            } else {
-                self.ended.push(node);
-            }
+        for node in self.broken.take_ended(Instant::now()) {
+            self.tell(CoordinatorInput::Gone(node), transport);
         }
         self.tell(CoordinatorInput::Tick(now), transport);
         let mut out = Outbox::new();
@@ -335,7 +296,7 @@ impl LeadingCoordinator {
             return None;
         }
         let ending = *self.ending.get_or_insert_with(Instant::now);
-        let is_alone = || self.machine.everybody().iter().all(|node| self.disconnected.contains_key(node));
+        let is_alone = || self.machine.everybody().iter().all(|node| self.broken.contains(*node));
         let stay = if lost.is_some() && !is_alone() { settings.linger } else { settings.farewell };
         let result = lost.map(|(node, reason)| NodeError::Lost { node, reason: reason.to_owned() });
         if ending.elapsed() < stay {

@@ -9,6 +9,7 @@
 
 #![deny(clippy::wildcard_enum_match_arm)]
 
+mod broken;
 mod checkpoints;
 mod contact;
 mod coordinator;
@@ -54,6 +55,13 @@ pub enum NodeError {
     #[error("the coordinator turned this node away: {reason}")]
     JoinRefused {
         /// Why, in words.
+        reason: String,
+    },
+    /// This node cannot talk to the process at the coordinator's address: it speaks another
+    /// protocol, or its certificate is refused.
+    #[error("cannot talk to the coordinator {reason}")]
+    Incompatible {
+        /// Where and why, in words.
         reason: String,
     },
     /// The coordinator did not answer in time, or not all nodes joined in time.

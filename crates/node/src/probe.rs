@@ -72,6 +72,11 @@ impl Probes {
         self.under_way.push((node, Probe::start(Box::new(find), self.limit)));
     }
 
+    /// Whether the host of `node` has yet to answer.
+    pub fn asks_for(&self, node: NodeId) -> bool {
+        self.under_way.iter().any(|(asked, _)| *asked == node)
+    }
+
     /// Takes the nodes whose processes were found to have ended since the last call.
     pub fn take_ended(&mut self) -> Vec<NodeId> {
         let mut ended = Vec::new();

@@ -138,9 +138,8 @@ pub fn run_server(
     let mut early = joined.early.into_iter();
     let mut ticked = start;
     let mut worked = start;
-    // The first heartbeat is due at once: in an elastic run, the server may not serve before the
-    // coordinator has answered it.
-    let mut heartbeat: Option<Instant> = None;
+    // In an elastic run, the server may not serve before the coordinator has answered the first
+    // heartbeat.
     let mut contact =
         CoordinatorContact::new(start, settings.failure_timeout, settings.of_several, settings.join_limit);
     let heartbeat_interval = contact.heartbeat_interval();
@@ -274,8 +273,7 @@ pub fn run_server(
         more |= machine.has_work();
         checkpoint_writer.free(machine.take_discarded());
         forward(&mut out, &mut transport, recorder.as_ref());
-        if heartbeat.is_none_or(|heartbeat| read - heartbeat >= heartbeat_interval) {
-            heartbeat = Some(read);
+        if contact.is_heartbeat_due(read) {
             contact.asked(read);
             if let Some(recorder) = &recorder {
                 recorder.input(ServerInput::Heartbeat(now));

@@ -8,7 +8,7 @@ use super::silence::SilentNodes;
 use super::wait_log::{WaitLog, Waiting};
 use super::{DriverSettings, RunFailure};
 use crate::checkpoints::{CheckpointWriter, WriterEvent};
-use crate::contact::{CoordinatorContact, heartbeat_interval, say_failed};
+use crate::contact::{CoordinatorContact, say_failed};
 use crate::record::{Recorder, Subject};
 use crate::shell_control::ShellControl;
 use crate::stopwatch::STOPWATCH;
@@ -29,8 +29,6 @@ pub(super) struct WorkerShell {
     source: Source,
     /// How long a clock takes the program, without the time in which it waits for others.
     step: Measured,
-    /// When the last heartbeat was sent.
-    heartbeat: Instant,
     silent: SilentNodes,
     waits: WaitLog,
     /// Why the run is over for this worker, if it is.
@@ -87,7 +85,6 @@ impl WorkerShell {
             contact: CoordinatorContact::new(now, settings.failure_timeout, settings.of_several, settings.unled),
             source,
             step: Measured::default(),
-            heartbeat: now,
             silent: SilentNodes::default(),
             waits: WaitLog::default(),
             lost: None,
@@ -319,9 +316,8 @@ impl WorkerShell {
             }
         }
         self.worker_handle().tick();
-        if self.heartbeat.elapsed() >= heartbeat_interval(failure_timeout) && self.lost.is_none() {
-            self.heartbeat = Instant::now();
-            self.contact.asked(self.heartbeat);
+        if self.contact.is_heartbeat_due(Instant::now()) && self.lost.is_none() {
+            self.contact.asked(Instant::now());
             self.worker_handle().heartbeat();
             self.say_report();
             if self.contact.may_change() {

@@ -2,13 +2,11 @@
 //! their silence, and when they count as lost.
 
 use crate::NodeError;
+use crate::contact::CALL_AGAIN;
 use crate::reminder::Reminder;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use types::NodeId;
-
-/// Time from the loss of a connection to the attempt to reconnect.
-const RETRY: Duration = Duration::from_millis(50);
 
 #[derive(Default)]
 pub(super) struct SilentNodes {
@@ -30,7 +28,7 @@ impl SilentNodes {
     /// Takes in that the connection to a node broke.
     pub fn disconnected(&mut self, node: NodeId) {
         let now = Instant::now();
-        self.retry_at.entry(node).or_insert_with(|| now + RETRY);
+        self.retry_at.entry(node).or_insert_with(|| now + CALL_AGAIN);
         self.asked(now, node);
     }
 
