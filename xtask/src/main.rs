@@ -5,6 +5,7 @@
 
 mod ahead;
 mod command;
+mod dependencies;
 mod fuzz;
 mod graph;
 mod house;

@@ -5,7 +5,7 @@ use std::{fmt, io, path::Path};
 
 use serde_json::Value;
 
-use crate::{graph::Package, run::cargo};
+use crate::{dependencies::Dependency, graph::Package, run::cargo};
 
 /// Why `cargo metadata` could not be read.
 #[derive(Debug)]
@@ -20,14 +20,14 @@ pub enum MetadataError {
 
 /// The packages of the workspace at `root`.
 pub fn packages(root: &Path) -> Result<Vec<Package>, MetadataError> {
-    let metadata = metadata(root, "Cargo.toml")?;
+    let metadata = metadata(root, &["--no-deps", "--manifest-path", "Cargo.toml"])?;
     let root = string(&metadata["workspace_root"], "workspace_root")?;
     array(&metadata["packages"], "packages")?.iter().map(|package| read_package(package, root)).collect()
 }
 
 /// The names of the fuzz targets, in the order of fuzz/Cargo.toml.
 pub fn fuzz_targets(root: &Path) -> Result<Vec<String>, MetadataError> {
-    let metadata = metadata(root, "fuzz/Cargo.toml")?;
+    let metadata = metadata(root, &["--no-deps", "--manifest-path", "fuzz/Cargo.toml"])?;
     let mut names = Vec::new();
     for package in array(&metadata["packages"], "packages")? {
         for target in array(&package["targets"], "targets")? {
@@ -39,9 +39,16 @@ pub fn fuzz_targets(root: &Path) -> Result<Vec<String>, MetadataError> {
     Ok(names)
 }
 
-fn metadata(root: &Path, manifest: &str) -> Result<Value, MetadataError> {
+/// The crates of the workspace and all that they depend on, for this target and all features.
+pub fn dependencies(root: &Path, target: &str) -> Result<Vec<Dependency>, MetadataError> {
+    let metadata = metadata(root, &["--locked", "--all-features", "--filter-platform", target])?;
+    array(&metadata["packages"], "packages")?.iter().map(read_dependency).collect()
+}
+
+fn metadata(root: &Path, arguments: &[&str]) -> Result<Value, MetadataError> {
     let output = cargo(root)
-        .args(["metadata", "--format-version", "1", "--no-deps", "--manifest-path", manifest])
+        .args(["metadata", "--format-version", "1"])
+        .args(arguments)
         .output()
         .map_err(MetadataError::NotStarted)?;
     if !output.status.success() {
@@ -64,6 +71,16 @@ fn read_package(package: &Value, root: &str) -> Result<Package, MetadataError> {
         name: string(&package["name"], "name")?.to_owned(),
         folder: folder.strip_prefix(root).unwrap_or(folder).to_string_lossy().replace('\\', "/"),
         dependencies,
+    })
+}
+
+fn read_dependency(package: &Value) -> Result<Dependency, MetadataError> {
+    let text = |field: &str| package[field].as_str().map(str::to_owned);
+    Ok(Dependency {
+        name: string(&package["name"], "name")?.to_owned(),
+        version: string(&package["version"], "version")?.to_owned(),
+        licence: text("license"),
+        source: text("source"),
     })
 }
 

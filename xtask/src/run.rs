@@ -10,7 +10,7 @@ use std::{
 
 use crate::{
     ahead::Ahead,
-    fuzz,
+    dependencies, fuzz,
     graph::{self, Violation},
     house,
     metadata::{self, MetadataError},
@@ -35,6 +35,10 @@ pub enum Failure {
     Metadata(MetadataError),
     /// The crate graph breaks its rules.
     Graph(Vec<Violation>),
+    /// The policy for dependencies cannot be used.
+    Policy { path: &'static str, reason: String },
+    /// Dependencies break the policy.
+    Dependencies(Vec<dependencies::Violation>),
     /// Texts break the house rules.
     House(Vec<house::Violation>),
 }
@@ -100,6 +104,7 @@ fn perform(root: &Path, work: &Work) -> Result<(), Failure> {
         }
         Work::Fuzz { target, runs } => fuzz::run(root, target, *runs),
         Work::Python(part) => python::run(root, *part),
+        Work::Dependencies(checker) => dependencies::run(root, *checker),
         Work::House => {
             let files = house::read(root).map_err(|(path, error)| Failure::File { path, error })?;
             let violations = house::check(&files);
@@ -160,6 +165,11 @@ impl fmt::Display for Failure {
             Self::Metadata(error) => error.fmt(f),
             Self::Graph(violations) => {
                 writeln!(f, "the crate graph breaks its rules (`cargo xtask help graph`):")?;
+                violations.iter().try_for_each(|violation| writeln!(f, "  - {violation}"))
+            }
+            Self::Policy { path, reason } => write!(f, "cannot use {path}: {reason}"),
+            Self::Dependencies(violations) => {
+                writeln!(f, "dependencies break the policy in deny.toml (`cargo xtask help dependencies`):")?;
                 violations.iter().try_for_each(|violation| writeln!(f, "  - {violation}"))
             }
             Self::House(violations) => {

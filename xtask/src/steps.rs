@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::command::Command;
+use crate::dependencies::Checker;
 use crate::python::Part;
 
 /// Inputs per fuzz target in `test`: a second or two, enough to notice a badly broken decoder.
@@ -36,6 +37,8 @@ pub enum Work {
     Fuzz { target: String, runs: u64 },
     /// The Python package and its tests.
     Python(Part),
+    /// The policy for dependencies.
+    Dependencies(Checker),
     /// The house rules.
     House,
 }
@@ -56,6 +59,7 @@ pub fn steps(command: &Command, targets: &[String]) -> Result<Vec<Step>, Unknown
         }
         Command::Graph => vec![graph()],
         Command::House => vec![house()],
+        Command::Dependencies(checker) => vec![dependencies(*checker)],
         Command::Python(part) => vec![python(*part)],
         Command::Fuzz { runs, target: None } => fuzz(targets, *runs),
         Command::Fuzz { runs, target: Some(name) } if targets.contains(name) => fuzz(std::slice::from_ref(name), *runs),
@@ -65,7 +69,7 @@ pub fn steps(command: &Command, targets: &[String]) -> Result<Vec<Step>, Unknown
         Command::Nightly => [
             tests(Profile::Release),
             checks(),
-            vec![many_seeds(), answers(), python(Part::Whole)],
+            vec![dependencies(Checker::CargoDeny), many_seeds(), answers(), python(Part::Whole)],
             fuzz(targets, NIGHTLY_FUZZ_RUNS),
             benchmarks(),
         ]
@@ -114,6 +118,7 @@ fn checks() -> Vec<Step> {
         cargo("lints", "clippy --workspace --all-targets -- -D warnings"),
         cargo_with("documentation", ("RUSTDOCFLAGS", "-D warnings"), "doc --workspace --no-deps"),
         graph(),
+        dependencies(Checker::Own),
         house(),
     ]
 }
@@ -124,6 +129,10 @@ fn python(part: Part) -> Step {
 
 fn graph() -> Step {
     Step::new("crate graph", Work::Graph)
+}
+
+fn dependencies(checker: Checker) -> Step {
+    Step::new("dependencies", Work::Dependencies(checker))
 }
 
 fn house() -> Step {
@@ -176,6 +185,8 @@ impl fmt::Display for Work {
             Self::Fuzz { target, runs } => write!(f, "cargo xtask fuzz --target {target} --runs {runs}"),
             Self::Python(Part::Core) => write!(f, "cargo xtask python --core"),
             Self::Python(Part::Whole) => write!(f, "cargo xtask python"),
+            Self::Dependencies(Checker::Own) => write!(f, "cargo xtask dependencies"),
+            Self::Dependencies(Checker::CargoDeny) => write!(f, "cargo xtask dependencies --cargo-deny"),
             Self::House => write!(f, "cargo xtask house"),
         }
     }
@@ -211,6 +222,7 @@ mod tests {
                 "cargo clippy --workspace --all-targets -- -D warnings",
                 "RUSTDOCFLAGS=\"-D warnings\" cargo doc --workspace --no-deps",
                 "cargo xtask graph",
+                "cargo xtask dependencies",
                 "cargo xtask house",
             ]
         );
@@ -229,6 +241,7 @@ mod tests {
             of("SLACKWATER_SEEDS"),
             ["SLACKWATER_SEEDS=\"2000\" cargo test --release -p slackwater-sim -- --include-ignored"]
         );
+        assert_eq!(of("xtask dependencies"), ["cargo xtask dependencies", "cargo xtask dependencies --cargo-deny"]);
         assert_eq!(of("bench ").len(), 9);
         assert_eq!((of("bench chaos --seconds").len(), of("bench cluster").len()), (2, 1));
     }
