@@ -63,6 +63,7 @@ macro_rules! fields {
                 Ok(Self { $($field: crate::field::Field::get(input)?),* })
             }
         }
+        crate::sample::sample_fields!($kind { $($field),* });
     };
 }
 pub(crate) use fields;
@@ -85,6 +86,7 @@ macro_rules! fields_and_payloads {
                 Ok(Self { $($field: crate::field::Field::get($input)?,)* $($rest)* })
             }
         }
+        crate::sample::sample_with_payloads!($kind { $($field),* }, |$input, $payloads| { $($rest)* });
     };
 }
 pub(crate) use fields_and_payloads;
@@ -108,6 +110,7 @@ macro_rules! variants {
                 }
             }
         }
+        crate::sample::sample_variants!($kind { $($variant $({ $($field),* })?),* });
     };
 }
 pub(crate) use variants;

@@ -24,6 +24,7 @@ mod loan;
 mod message;
 mod order;
 mod outbox;
+mod sample;
 mod whole;
 
 pub use authority::{may_send, may_send_unseated};
@@ -48,3 +49,5 @@ pub use message::{
     Trouble, Tune, WaitingRead, Wants, Writes,
 };
 pub use outbox::Outbox;
+#[doc(hidden)]
+pub use sample::{Sample, sample_frame, sample_of_each_kind};

@@ -23,7 +23,9 @@ pub use stream::{Acked, LeasedPart, Marker, Push, Refused, Resend, ResendReason,
 use crate::Payload;
 use crate::field::{Field, Reader};
 use crate::frame::WireError;
+use crate::sample::Sample;
 use std::fmt;
+use types::SplitMix64;
 
 /// A message from one node to another.
 #[derive(Clone, Debug, PartialEq)]
@@ -109,6 +111,26 @@ impl Message {
             Self::ReplicaChunk(_) => 13,
             Self::Replicated(_) => 14,
         }
+    }
+
+    /// One message of every kind but `Control`, with random content.
+    pub(crate) fn sample_of_each_apart_from_control(random: &mut SplitMix64) -> Vec<Self> {
+        vec![
+            Self::Push(Sample::sample(random)),
+            Self::Marker(Sample::sample(random)),
+            Self::Tune(Sample::sample(random)),
+            Self::Acked(Sample::sample(random)),
+            Self::Resend(Sample::sample(random)),
+            Self::Pull(Sample::sample(random)),
+            Self::Pulled(Sample::sample(random)),
+            Self::PullRefused(Sample::sample(random)),
+            Self::ReadWaiting(Sample::sample(random)),
+            Self::Refresh(Sample::sample(random)),
+            Self::Refreshed(Sample::sample(random)),
+            Self::Delta(Sample::sample(random)),
+            Self::ReplicaChunk(Sample::sample(random)),
+            Self::Replicated(Sample::sample(random)),
+        ]
     }
 
     /// The kind of message in words, such as `Push` or `Control(Join`, for log lines.
