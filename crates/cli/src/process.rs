@@ -10,8 +10,10 @@ use anyhow::{Context, bail};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Parser, Subcommand, value_parser};
 use launch::{SAME_HOST_WORDS, parse_same_host};
-use observe::{CodecCost, Metrics, ServerState};
-use slackwater::cluster::{LeaveSignal, Membership, NodeId, ReportCallback, SameHost, ServerReport};
+use observe::{CodecCost, CoordinatorState, Metrics, ServerState};
+use slackwater::cluster::{
+    CoordinatorReportCallback, LeaveSignal, Membership, NodeId, ReportCallback, SameHost, ServerReport,
+};
 use slackwater::monitor::Meter;
 use slackwater::{Connect, RunSize, Serve, Session};
 
@@ -204,6 +206,7 @@ pub(crate) fn run_server(options: &ServerOptions) -> anyhow::Result<()> {
         coordinate: coordinated,
         membership,
         on_report,
+        on_coordinator_report: metrics.as_ref().map(|(metrics, _)| coordinator_into_metrics(metrics.clone())),
         checkpoints,
         resume,
         ..Serve::new(join.connect(
@@ -225,6 +228,20 @@ pub(crate) fn run_server(options: &ServerOptions) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// A callback that writes the reports of a coordinator into metrics.
+fn coordinator_into_metrics(metrics: Metrics) -> CoordinatorReportCallback {
+    CoordinatorReportCallback::new(move |report| {
+        let traffic = report.traffic;
+        metrics.coordinator(&CoordinatorState {
+            bytes_sent: traffic.bytes_out,
+            bytes_received: traffic.bytes_in,
+            refused_connections: traffic.refused,
+            unauthenticated_frames: traffic.unauthenticated,
+            unsent_bytes: report.unsent_bytes as u64,
+        });
+    })
+}
+
 /// A callback that writes the reports of servers into metrics.
 fn into_metrics(metrics: Metrics) -> ReportCallback {
     let cost = |meter: &Meter, nanoseconds: Option<f64>| CodecCost {
@@ -242,6 +259,7 @@ fn into_metrics(metrics: Metrics) -> ReportCallback {
             bytes_received: traffic.bytes_in,
             refused_parts: counts.shards.refused,
             refused_connections: traffic.refused,
+            unauthenticated_frames: traffic.unauthenticated,
             parked_reads: counts.shards.parked,
             rows_held: counts.shards.rows,
             unsent_bytes: report.unsent_bytes as u64,

@@ -110,8 +110,8 @@ pub mod cluster {
     pub use coordinator::Membership;
     pub use net::{SameHost, free_address};
     pub use node::{
-        CheckpointSettings, LeaveSignal, NodeError, ReportCallback, RunFailure, ServerReport, WaitPolicy,
-        describe_checkpoint,
+        CheckpointSettings, CoordinatorReport, CoordinatorReportCallback, LeaveSignal, NodeError, ReportCallback,
+        RunFailure, ServerReport, WaitPolicy, describe_checkpoint,
     };
     pub use types::{Bandwidth, BandwidthError, NodeId, RunSize, WorkerId};
 }

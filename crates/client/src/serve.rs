@@ -7,8 +7,8 @@ use crate::{Connect, Error};
 use coordinator::Membership;
 use node::registry::{Candidate, EtcdLocation};
 use node::{
-    CheckpointSettings, CoordinatorSettings, Recorder, ReportCallback, ServerReport, ServerSettings, open_resume,
-    run_candidate, run_coordinator, run_server,
+    CheckpointSettings, CoordinatorReportCallback, CoordinatorSettings, Recorder, ReportCallback, ServerReport,
+    ServerSettings, open_resume, run_candidate, run_coordinator, run_server,
 };
 use std::time::Duration;
 use types::{Role, RunSize};
@@ -49,6 +49,8 @@ pub struct Serve {
     pub list_bytes: usize,
     /// Called now and then, and at the end, with a report of each server.
     pub on_report: Option<ReportCallback>,
+    /// For the coordinator: called now and then, and at the end, with what its transport has done.
+    pub on_coordinator_report: Option<CoordinatorReportCallback>,
     /// For the coordinator: where and how often to write checkpoints. `None` writes none.
     pub checkpoints: Option<CheckpointSettings>,
     /// For the coordinator: the checkpoint to resume from. `None` begins anew.
@@ -125,6 +127,7 @@ impl Serve {
             registry: Updaters::builtin(),
             list_bytes: shard::LIST_BYTES,
             on_report: None,
+            on_coordinator_report: None,
             checkpoints: None,
             resume: None,
             clock_timeout: None,
@@ -170,6 +173,7 @@ impl Serve {
                 checkpoints,
                 resume,
                 clock_timeout,
+                on_report: self.on_coordinator_report.clone(),
                 ..CoordinatorSettings::new(size)
             };
             self.coordinate_at(&address, settings)

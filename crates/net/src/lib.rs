@@ -123,6 +123,9 @@ pub struct Traffic {
     pub frames_out: u64,
     /// Frames received.
     pub frames_in: u64,
+    /// Frames handed to the machine whose sender has shown no certificate: all of them in an
+    /// insecure run, none in a secured one.
+    pub unauthenticated: u64,
     /// Connections closed because the peer broke the protocol or was a stranger.
     pub refused: u64,
 }

@@ -11,14 +11,18 @@ use crate::registry::{CoordinatorRegistry, RegistryClient, RegistryEvent};
 use crate::reminder::Reminder;
 use crate::{CheckpointSettings, LeaveSignal, NodeError};
 use coordinator::{LivenessLimits, Membership, Resume, RunSize};
-use net::{Transport, TransportEvent, Waiter};
+use net::{Traffic, Transport, TransportEvent, Waiter};
+use std::fmt;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use types::{NodeId, Time};
 use wire::{Control, Frame, Head, Message};
 
 /// Longest wait for an event before the loop runs again.
 const LOOK: Duration = Duration::from_millis(50);
+/// How often it reports what its transport has done.
+const REPORT_EVERY: Duration = Duration::from_secs(1);
 /// A leader lease is twice the failure timeout. A registry may round it up by this much.
 const ROUNDED: Duration = Duration::from_secs(1);
 
@@ -55,6 +59,35 @@ pub struct CoordinatorSettings {
     pub job: String,
     /// Tells it to leave. One of several coordinators lets another lead; the only one ends the run.
     pub leave: LeaveSignal,
+    /// Receives a report about once a second, and one at the end.
+    pub on_report: Option<CoordinatorReportCallback>,
+}
+
+/// What a coordinator's transport has done so far.
+#[derive(Clone, Copy, Debug)]
+pub struct CoordinatorReport {
+    /// Counts of its transport.
+    pub traffic: Traffic,
+    /// Bytes that wait to be sent.
+    pub unsent_bytes: usize,
+}
+
+/// Receives a coordinator's reports. The coordinator's thread calls it, so it should return
+/// quickly.
+#[derive(Clone)]
+pub struct CoordinatorReportCallback(Arc<dyn Fn(&CoordinatorReport) + Send + Sync>);
+
+impl CoordinatorReportCallback {
+    /// A callback.
+    pub fn new(callback: impl Fn(&CoordinatorReport) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(callback))
+    }
+}
+
+impl fmt::Debug for CoordinatorReportCallback {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("CoordinatorReportCallback(..)")
+    }
 }
 
 impl CoordinatorSettings {
@@ -73,6 +106,7 @@ impl CoordinatorSettings {
             resume: None,
             job: String::new(),
             leave: LeaveSignal::default(),
+            on_report: None,
         }
     }
 
@@ -162,14 +196,20 @@ impl Candidacy {
     }
 
     fn run(mut self, mut transport: impl Transport, mut waiter: impl Waiter) -> Ended {
+        let mut reported: Option<Instant> = None;
         loop {
             waiter.wait(Some(LOOK));
             let now = self.now();
-            if let ControlFlow::Break(ended) = self.turn(now, &mut transport) {
-                transport.flush();
+            let turned = self.turn(now, &mut transport);
+            transport.flush();
+            if turned.is_break() || reported.is_none_or(|reported| reported.elapsed() >= REPORT_EVERY) {
+                reported = Some(Instant::now());
+                let report = CoordinatorReport { traffic: transport.traffic(), unsent_bytes: transport.backlog() };
+                self.settings.on_report.iter().for_each(|on_report| on_report.0(&report));
+            }
+            if let ControlFlow::Break(ended) = turned {
                 return ended;
             }
-            transport.flush();
         }
     }
 

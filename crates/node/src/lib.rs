@@ -28,7 +28,9 @@ mod wait;
 mod worker_handle;
 
 pub use checkpoints::{CheckpointSettings, describe_checkpoint, open_resume};
-pub use coordinator::{CoordinatorSettings, run_candidate, run_coordinator};
+pub use coordinator::{
+    CoordinatorReport, CoordinatorReportCallback, CoordinatorSettings, run_candidate, run_coordinator,
+};
 pub use driver::{Driver, DriverSettings, RunFailure};
 pub use join::{JoinRequest, JoinedRun, join};
 pub use leave_signal::LeaveSignal;

@@ -20,4 +20,4 @@ mod server;
 
 pub use exporter::{CONTENT_TYPE, Exporter};
 pub use metrics::{Metrics, TableCodecStats, WorkerMetrics, WorkerState};
-pub use server::{CodecCost, ServerState};
+pub use server::{CodecCost, CoordinatorState, ServerState};

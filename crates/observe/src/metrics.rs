@@ -36,6 +36,7 @@ pub(crate) struct Inner {
     bad_rows: Counts,
     pub refused_parts: Counts,
     pub refused_connections: Counts,
+    pub unauthenticated_frames: Counts,
     pub parked_reads: Counts,
     waited: Seconds,
     staleness: Histograms,
@@ -116,6 +117,7 @@ impl Metrics {
             bad_rows: Counts::default(),
             refused_parts: Counts::default(),
             refused_connections: Counts::default(),
+            unauthenticated_frames: Counts::default(),
             parked_reads: Counts::default(),
             waited: Seconds::default(),
             staleness: Histograms::new_with_constructor(histogram),
@@ -128,10 +130,15 @@ impl Metrics {
             servers: ServerLevels::default(),
         };
         inner.servers.register(&mut registry);
-        registry.register_with_unit("sent", "Sent by the worker or server", Unit::Bytes, inner.sent.clone());
+        registry.register_with_unit(
+            "sent",
+            "Sent by the worker, server or coordinator",
+            Unit::Bytes,
+            inner.sent.clone(),
+        );
         registry.register_with_unit(
             "received",
-            "Received by the worker or server",
+            "Received by the worker, server or coordinator",
             Unit::Bytes,
             inner.received.clone(),
         );
@@ -141,6 +148,11 @@ impl Metrics {
             ("bad_rows", "Malformed lines of input that were skipped", &inner.bad_rows),
             ("refused_parts", "Parts of pushes that a server refused", &inner.refused_parts),
             ("refused_connections", "Connections closed for what came over them", &inner.refused_connections),
+            (
+                "unauthenticated_frames",
+                "Frames handled whose sender had shown no certificate",
+                &inner.unauthenticated_frames,
+            ),
             ("parked_reads", "Reads held back until another worker had ended its clock", &inner.parked_reads),
         ] {
             registry.register(name, help, counts.clone());

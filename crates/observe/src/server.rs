@@ -16,6 +16,8 @@ pub struct ServerState {
     pub refused_parts: u64,
     /// Connections that the server closed because of malformed data on them.
     pub refused_connections: u64,
+    /// Frames that the server handled although their sender had shown no certificate.
+    pub unauthenticated_frames: u64,
     /// Reads that were parked.
     pub parked_reads: u64,
     /// Rows that the server holds.
@@ -24,6 +26,22 @@ pub struct ServerState {
     pub unsent_bytes: u64,
     /// The cost of decoding pushes (up), and of encoding rows that are read (down).
     pub codecs: [CodecCost; 2],
+}
+
+/// The measurements of a coordinator at one time. They are totals since its start, except
+/// `unsent_bytes`.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct CoordinatorState {
+    /// Bytes sent.
+    pub bytes_sent: u64,
+    /// Bytes received.
+    pub bytes_received: u64,
+    /// Connections that the coordinator closed because of what came over them.
+    pub refused_connections: u64,
+    /// Frames that the coordinator handled although their sender had shown no certificate.
+    pub unauthenticated_frames: u64,
+    /// Bytes that wait to be sent.
+    pub unsent_bytes: u64,
 }
 
 /// What codecs save, lose and cost in one direction, over all tables. `None` is not known.
@@ -47,11 +65,39 @@ pub(crate) struct ServerLevels {
 impl ServerLevels {
     pub fn register(&self, registry: &mut Registry) {
         registry.register("rows_held", "Rows that the server holds", self.rows_held.clone());
-        registry.register_with_unit("unsent", "Waits to be sent by the server", Unit::Bytes, self.unsent.clone());
+        registry.register_with_unit(
+            "unsent",
+            "Waits to be sent by the server or coordinator",
+            Unit::Bytes,
+            self.unsent.clone(),
+        );
     }
 }
 
 impl Metrics {
+    /// Sets the metrics of the coordinator in this process.
+    ///
+    /// ```
+    /// use observe::{CoordinatorState, Metrics};
+    ///
+    /// let metrics = Metrics::new();
+    /// metrics.coordinator(&CoordinatorState { refused_connections: 2, ..CoordinatorState::default() });
+    /// assert!(metrics.text().contains("slackwater_refused_connections_total{node=\"coordinator\"} 2"));
+    /// ```
+    pub fn coordinator(&self, state: &CoordinatorState) {
+        let inner = &self.0;
+        let of: Labels = vec![("node", "coordinator".to_owned())];
+        for (counts, total) in [
+            (&inner.sent, state.bytes_sent),
+            (&inner.received, state.bytes_received),
+            (&inner.refused_connections, state.refused_connections),
+            (&inner.unauthenticated_frames, state.unauthenticated_frames),
+        ] {
+            set_total(&counts.get_or_create_owned(&of), total);
+        }
+        set(&inner.servers.unsent.get_or_create_owned(&of), state.unsent_bytes);
+    }
+
     /// Sets the metrics of server `number`.
     ///
     /// ```
@@ -69,6 +115,7 @@ impl Metrics {
             (&inner.received, state.bytes_received),
             (&inner.refused_parts, state.refused_parts),
             (&inner.refused_connections, state.refused_connections),
+            (&inner.unauthenticated_frames, state.unauthenticated_frames),
             (&inner.parked_reads, state.parked_reads),
         ] {
             set_total(&counts.get_or_create_owned(&of), total);

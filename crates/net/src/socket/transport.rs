@@ -390,6 +390,7 @@ impl SocketTransport {
                     return self.refuse_peer(index, &format!("another process with another key is {from} already"));
                 }
                 let connection = self.connections.get_mut(index)?.as_mut()?;
+                self.traffic.unauthenticated += u64::from(connection.stream.peer().is_none());
                 let origin = connection.origin;
                 connection.heard = true;
                 if connection.peer != Some(from) {
