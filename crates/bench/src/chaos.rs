@@ -8,13 +8,13 @@
 //! - **Training**: it must learn from every row and reach the same loss as a training without
 //!   faults.
 
-mod cluster;
+pub(crate) mod cluster;
 mod counts;
 mod faults;
 mod large_table;
 mod leased;
 mod network;
-mod pushing;
+pub(crate) mod pushing;
 mod starvation;
 mod training;
 
@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 
 use super::measure::{Format, Report};
-use cluster::{SERVERS, WORKERS};
+use cluster::{ClusterOptions, SERVERS, WORKERS};
 use faults::{Fault, Faults, Means, Schedule};
 use network::{Made, Network};
 pub use pushing::ChaosWorker;
@@ -64,6 +64,10 @@ pub struct ChaosBench {
     /// variable SLACKWATER_DATA names it.
     #[arg(long, value_name = "FOLDER")]
     data: Option<PathBuf>,
+    /// Give the run no token, so that no connection is encrypted. Without this option the run has a
+    /// token of its own.
+    #[arg(long)]
+    insecure: bool,
     /// Print JSON rather than a table.
     #[arg(long)]
     json: bool,
@@ -98,12 +102,19 @@ fn disturb(options: &ChaosBench, network: Option<Network>) -> anyhow::Result<()>
     report.number("replicas", 2.0);
     report.number("workers", WORKERS as f64);
     report.number("failure_timeout_s", options.failure_timeout as f64);
+    report.text("security", if options.insecure { "none" } else { "tls" });
     let (lost, doubled) = push(options, network.clone(), &mut report)?;
     let trained = train(options, network, &mut report);
     // The report is printed even if a check below fails.
     report.print(if options.json { Format::Json } else { Format::Table })?;
     ensure!(lost == 0 && doubled == 0, "{lost} rows of pushes were lost and {doubled} counted twice");
     trained
+}
+
+/// The settings of the processes of a run.
+fn cluster(options: &ChaosBench, network: Option<Network>) -> ClusterOptions {
+    let is_insecure = options.insecure;
+    ClusterOptions { failure_timeout: options.failure_timeout, network, is_insecure, ..ClusterOptions::default() }
 }
 
 /// Injects faults while workers push, and reports it. Returns how many rows of pushes were lost,
@@ -113,8 +124,7 @@ fn push(options: &ChaosBench, network: Option<Network>, report: &mut Report) -> 
     let means = Means { network: network.is_some(), large: large_mib.is_some() };
     // Leases last for the whole run: a quarter of it is measured without faults first.
     let leases = options.leases.then(|| leased::enough(options.seconds * 5 / 4 + 1, WORKERS));
-    let failure_timeout = options.failure_timeout;
-    let mut pushing = Pushing::start(PushingOptions { failure_timeout, leases, large_mib, network })?;
+    let mut pushing = Pushing::start(PushingOptions { cluster: cluster(options, network), leases, large_mib })?;
     let length = Duration::from_secs(options.seconds);
     // The reference: goodput without faults.
     let begin = Instant::now();
@@ -161,7 +171,7 @@ fn train(options: &ChaosBench, network: Option<Network>, report: &mut Report) ->
         );
         return Ok(());
     };
-    let training = Training::new(&data, options.seconds, options.failure_timeout, network)?;
+    let training = Training::new(&data, options.seconds, cluster(options, network))?;
     let without = training.run(None)?;
     // Not the seed of the pushes, so that other faults come first.
     let with = training.run(Some(Schedule::new(means, options.seed.wrapping_add(1)).only(&options.only)))?;

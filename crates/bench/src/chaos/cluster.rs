@@ -3,18 +3,19 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::net::TcpListener;
-use std::path::PathBuf;
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
-use launch::{OutputTarget, Process, ProcessError, RunPlan, Signal, Start};
+use launch::{OutputTarget, Process, ProcessError, RunPlan, RunToken, Signal, Start};
 use slackwater::Connect;
 use slackwater::cluster::SameHost;
 use slackwater::monitor::{MemberState, Status, status};
+use slackwater::security::Access;
 
 use super::faults::{Direction, Role, Silence};
 use super::network::{HUB_ADDRESS, Host, LinkEnd, Network, OneWayDrop};
@@ -47,6 +48,11 @@ impl HostedProcess {
             self.host = None;
         }
         Ok(status)
+    }
+
+    /// The id of the process.
+    pub(crate) fn id(&self) -> u32 {
+        self.process.id()
     }
 
     /// The process's place in the network. None without a network.
@@ -92,6 +98,22 @@ pub(crate) struct ClusterOptions {
     pub(crate) network: Option<Network>,
     /// The folder for checkpoints. Without one, none are made.
     pub(crate) checkpoints: Option<PathBuf>,
+    /// Whether the run has no token.
+    pub(crate) is_insecure: bool,
+    /// Whether the coordinator and the servers serve metrics, at ports of their own.
+    pub(crate) has_metrics: bool,
+    /// How the processes talk. With a network, each stands for a host of its own, so only TCP is
+    /// used.
+    pub(crate) same_host: SameHost,
+}
+
+/// A coordinator or a server, for a benchmark that looks at it from outside.
+pub(crate) struct Node {
+    pub(crate) name: String,
+    /// The id of its process.
+    pub(crate) id: u32,
+    /// Where it serves metrics, if the run has metrics.
+    pub(crate) metrics: Option<SocketAddr>,
 }
 
 /// The coordinator and the servers.
@@ -106,10 +128,16 @@ pub(crate) struct Cluster {
     /// How often the coordinator has logged that every shard has its replicas.
     whole: Arc<AtomicU64>,
     servers: Vec<Server>,
+    /// The token of the run; `None` if it is insecure.
+    token: Option<RunToken>,
+    /// Where the coordinator serves metrics, if the run has metrics.
+    metrics: Option<SocketAddr>,
 }
 
 struct Server {
     process: HostedProcess,
+    /// Where it serves metrics, if the run has metrics.
+    metrics: Option<SocketAddr>,
     /// The server's number, once the server has logged it.
     number: Arc<OnceLock<u32>>,
 }
@@ -159,10 +187,13 @@ fn lines(mut heard: impl FnMut(&str) + Send + 'static) -> OutputTarget {
 impl Cluster {
     /// Starts the coordinator and the servers. The run begins when the workers have joined, too.
     pub(crate) fn start(options: ClusterOptions) -> anyhow::Result<Self> {
-        let ClusterOptions { failure_timeout, network, checkpoints } = options;
+        let ClusterOptions { failure_timeout, network, checkpoints, is_insecure, has_metrics, same_host } = options;
+        let token = (!is_insecure).then(RunToken::create).transpose()?;
+        let metrics = has_metrics.then(slackwater::cluster::free_address).transpose()?;
         let here = if network.is_some() { HUB_ADDRESS } else { "127.0.0.1" };
         let coordinator_address = TcpListener::bind((here, 0))?.local_addr()?.to_string();
         let mut coordinator = vec![format!("--shards-per-server={SHARDS_PER_SERVER}").into()];
+        coordinator.extend(metrics.map(|address| format!("--metrics={address}").into()));
         if let Some(folder) = &checkpoints {
             let every = format!("--checkpoint-every={CHECKPOINT_EVERY}");
             coordinator
@@ -171,8 +202,11 @@ impl Cluster {
         let plan = RunPlan {
             replicas: Some(2),
             failure_timeout: Duration::from_secs(failure_timeout),
-            // With a network, each process stands for a host of its own, so only TCP is allowed.
-            same_host: if network.is_some() { SameHost::Tcp } else { SameHost::SharedMemory },
+            same_host: if network.is_some() { SameHost::Tcp } else { same_host },
+            common: match &token {
+                Some(token) => vec!["--token-file".into(), token.path().into()],
+                None => vec!["--insecure".into()],
+            },
             coordinator,
             ..RunPlan::new(&coordinator_address, SERVERS as u32, WORKERS as u32)
         };
@@ -190,7 +224,8 @@ impl Cluster {
             .stderr(lines(count))
             .spawn()?;
         let servers = Vec::new();
-        let mut cluster = Self { plan, checkpoints, published, program, network, coordinator, whole, servers };
+        let mut cluster =
+            Self { plan, checkpoints, published, program, network, coordinator, whole, servers, token, metrics };
         (0..SERVERS).try_for_each(|_| cluster.start_server())?;
         Ok(cluster)
     }
@@ -219,10 +254,12 @@ impl Cluster {
                 known.set(number).ok();
             }
         };
-        let arguments = self.plan.server(None).arguments;
+        let mut arguments = self.plan.server(None).arguments;
+        let metrics = self.metrics.map(|_| slackwater::cluster::free_address()).transpose()?;
+        arguments.extend(metrics.map(|address| format!("--metrics={address}").into()));
         let prepare = |start: Start| start.env("SLACKWATER_LOG", "info").stderr(lines(note));
         let process = self.spawn("a server", arguments, prepare)?;
-        self.servers.push(Server { process, number });
+        self.servers.push(Server { process, metrics, number });
         Ok(())
     }
 
@@ -247,7 +284,9 @@ impl Cluster {
         ]);
         words.extend((self.plan.same_host == SameHost::Tcp).then(|| "--same-host=tcp".to_owned()));
         words.extend(arguments.iter().cloned());
-        self.spawn("a worker", words.into_iter().map(OsString::from).collect(), |start| start)
+        let mut words: Vec<OsString> = words.into_iter().map(OsString::from).collect();
+        words.extend(self.token.iter().flat_map(|token| ["--token-file".into(), token.path().into()]));
+        self.spawn("a worker", words, |start| start)
     }
 
     /// How the benchmark itself joins the run.
@@ -257,8 +296,25 @@ impl Cluster {
             failure_timeout: *failure_timeout,
             same_host: *same_host,
             join_limit: LIMIT,
+            access: self.token_file().map_or(Access::Insecure, |path| Access::TokenFile(path.to_owned())),
             ..Connect::to(coordinator_address)
         }
+    }
+
+    /// The token file of the run; `None` if the run is insecure.
+    pub(crate) fn token_file(&self) -> Option<&Path> {
+        self.token.as_ref().map(RunToken::path)
+    }
+
+    /// The coordinator and the servers.
+    pub(crate) fn nodes(&self) -> Vec<Node> {
+        let coordinator = Node { name: "coordinator".to_owned(), id: self.coordinator.id(), metrics: self.metrics };
+        let servers = self.servers.iter().enumerate().map(|(at, server)| Node {
+            name: format!("server_{at}"),
+            id: server.process.id(),
+            metrics: server.metrics,
+        });
+        std::iter::once(coordinator).chain(servers).collect()
     }
 
     /// The shards of a server: when it is lost, pushes to them wait for a failover. If the server
@@ -302,6 +358,25 @@ impl Cluster {
         let present = status.members.iter().filter(|member| member.state == MemberState::Present).count();
         let is_whole = status.plan.chains.iter().all(|chain| chain.replicas.len() == 2 && chain.backfilling.is_empty());
         Ok(present == SERVERS + WORKERS && is_whole && status.adopting.is_empty() && status.troubles.is_empty())
+    }
+
+    /// How many of the coordinator and the servers have ended.
+    pub(crate) fn ended(&mut self) -> anyhow::Result<usize> {
+        let mut ended = usize::from(self.coordinator.try_wait()?.is_some());
+        for server in &mut self.servers {
+            ended += usize::from(server.process.try_wait()?.is_some());
+        }
+        Ok(ended)
+    }
+
+    /// Waits until [`Cluster::is_settled`].
+    pub(crate) fn wait_until_settled(&self) -> anyhow::Result<()> {
+        let begin = Instant::now();
+        while !self.is_settled()? {
+            ensure!(begin.elapsed() < LIMIT, "the run is not whole again within {} s", LIMIT.as_secs());
+            std::thread::sleep(LOOK);
+        }
+        Ok(())
     }
 
     /// Starts another server for each that has ended, because it was expelled or could not go on.

@@ -11,6 +11,7 @@ use anyhow::{Context, ensure};
 use launch::parse_same_host;
 use slackwater::cluster::SameHost;
 use slackwater::policy::NumberType;
+use slackwater::security::Access;
 use slackwater::{Connect, Consistency, Session, Table, TableSpec};
 
 use super::cluster::{Cluster, ClusterOptions, HostedProcess, LIMIT, LOOK, SERVERS, SHARDS, WORKERS};
@@ -18,7 +19,6 @@ use super::counts::{Counting, Counts, row_in};
 use super::faults::{Direction, Fault, LongWork, Role, Schedule, Silence, Tally};
 use super::large_table::{self, LargeTable, make_file};
 use super::leased;
-use super::network::Network;
 use super::starvation::starve;
 use crate::learning::Scratch;
 
@@ -34,6 +34,9 @@ pub struct ChaosWorker {
     /// How processes of one host talk.
     #[arg(long, default_value = "shared-memory", value_parser = |word: &str| parse_same_host(word).ok_or("not shared-memory or tcp"))]
     same_host: SameHost,
+    /// The token file of the run; an insecure run if there is none.
+    #[arg(long)]
+    token_file: Option<PathBuf>,
     /// The number of this worker, which says which rows it writes.
     #[arg(long)]
     index: u64,
@@ -66,13 +69,15 @@ fn count_file(folder: &Path, index: u64) -> PathBuf {
 /// What a worker process does: pushes until it is told to stop, then waits until it is told to
 /// leave.
 pub(crate) fn work(options: &ChaosWorker) -> anyhow::Result<()> {
-    let ChaosWorker { coordinator_address, failure_timeout, same_host, index, folder, leases, large_mib } = options;
+    let ChaosWorker { coordinator_address, failure_timeout, same_host, index, folder, leases, large_mib, token_file } =
+        options;
     let mut counting = Counting::begin(&count_file(folder, *index))?;
     let failure_timeout = Duration::from_secs(*failure_timeout);
     let session = Session::connect(&Connect {
         failure_timeout,
         same_host: *same_host,
         join_limit: LIMIT,
+        access: token_file.as_ref().map_or(Access::Insecure, |path| Access::TokenFile(path.clone())),
         ..Connect::to(coordinator_address)
     })?;
     let table = counts(&session)?;
@@ -137,13 +142,12 @@ struct Worker {
 
 /// The settings of a run whose workers push.
 pub(crate) struct PushingOptions {
-    /// The failure timeout, in seconds.
-    pub(crate) failure_timeout: u64,
+    /// The settings of the coordinator and the servers, without a folder for checkpoints.
+    pub(crate) cluster: ClusterOptions,
     /// How many data leases there are to push for; none if workers push until told to stop.
     pub(crate) leases: Option<u64>,
     /// The size of the large table in mebibytes, if there is one. Then checkpoints are made, too.
     pub(crate) large_mib: Option<u64>,
-    pub(crate) network: Option<Network>,
 }
 
 /// A run whose workers push.
@@ -260,10 +264,10 @@ impl Crew {
 impl Pushing {
     /// Starts the run, and waits until every worker pushes.
     pub(crate) fn start(options: PushingOptions) -> anyhow::Result<Self> {
-        let PushingOptions { failure_timeout, leases, large_mib, network } = options;
+        let PushingOptions { cluster, leases, large_mib } = options;
         let scratch = Scratch::new()?;
         let checkpoints = large_mib.map(|_| scratch.path("checkpoints"));
-        let mut cluster = Cluster::start(ClusterOptions { failure_timeout, network, checkpoints })?;
+        let mut cluster = Cluster::start(ClusterOptions { checkpoints, ..cluster })?;
         let mut crew = Crew { leases, large_mib, may_end: false, scratch, workers: Vec::new() };
         crew.fill_up(&cluster)?;
         crew.go_on(&mut cluster, Instant::now(), 20, &[])?;
@@ -283,6 +287,21 @@ impl Pushing {
     /// How many checkpoints have been published.
     pub(crate) fn published(&self) -> u64 {
         self.cluster.published()
+    }
+
+    /// The coordinator and the servers, to look at.
+    pub(crate) fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    /// How many processes have ended. None may, because nobody has ended them.
+    pub(crate) fn ended(&mut self) -> anyhow::Result<usize> {
+        Ok(self.crew.note_ended()? + self.cluster.ended()?)
+    }
+
+    /// Waits until only the processes of this run are in it, and every shard has its replicas.
+    pub(crate) fn wait_until_settled(&mut self) -> anyhow::Result<()> {
+        self.cluster.wait_until_settled()
     }
 
     pub(crate) fn tally(&self) -> Tally {

@@ -12,7 +12,6 @@ use serde_json::Value;
 
 use super::cluster::{Cluster, ClusterOptions, HostedProcess, LIMIT, LOOK, SERVERS, WORKERS};
 use super::faults::{Fault, Faults, Means, Role, Schedule, Silence, Tally};
-use super::network::Network;
 use super::starvation::starve;
 use crate::learning::Scratch;
 
@@ -24,8 +23,7 @@ const EPOCHS_A_SECOND: u64 = 8;
 /// The settings and data of the trainings.
 pub(crate) struct Training {
     scratch: Scratch,
-    failure_timeout: u64,
-    network: Option<Network>,
+    cluster: ClusterOptions,
     epochs: u64,
     /// Rows of one epoch.
     rows: u64,
@@ -59,17 +57,12 @@ struct Crew<'a> {
 impl Training {
     /// Prepares trainings on the file `data`. It is decompressed, because workers cannot share a
     /// compressed file in ranges.
-    pub(crate) fn new(
-        data: &Path,
-        seconds: u64,
-        failure_timeout: u64,
-        network: Option<Network>,
-    ) -> anyhow::Result<Self> {
+    pub(crate) fn new(data: &Path, seconds: u64, cluster: ClusterOptions) -> anyhow::Result<Self> {
         let text = data::read_text(data)?;
         let scratch = Scratch::new()?;
         std::fs::write(scratch.path("rows.libsvm"), &text).context("cannot write the rows of the training")?;
         let rows = text.lines().filter(|line| !line.trim().is_empty()).count() as u64;
-        Ok(Self { scratch, failure_timeout, network, epochs: (seconds * EPOCHS_A_SECOND).max(4), rows })
+        Ok(Self { scratch, cluster, epochs: (seconds * EPOCHS_A_SECOND).max(4), rows })
     }
 
     /// Rows of all epochs.
@@ -79,9 +72,7 @@ impl Training {
 
     /// Trains once; faults are injected if there is a `schedule` of them.
     pub(crate) fn run(&self, mut schedule: Option<Schedule>) -> anyhow::Result<Trained> {
-        let options =
-            ClusterOptions { failure_timeout: self.failure_timeout, network: self.network.clone(), checkpoints: None };
-        let mut cluster = Cluster::start(options)?;
+        let mut cluster = Cluster::start(self.cluster.clone())?;
         let run = if schedule.is_some() { "disturbed" } else { "undisturbed" };
         let mut crew = Crew {
             training: self,
@@ -94,7 +85,7 @@ impl Training {
         };
         crew.fill_up(&cluster)?;
         crew.begin()?;
-        let mut faults = Faults::new(Means { network: self.network.is_some(), large: false });
+        let mut faults = Faults::new(Means { network: self.cluster.network.is_some(), large: false });
         let begin = Instant::now();
         while !crew.is_over()? {
             cluster.check()?;
@@ -287,7 +278,7 @@ impl Crew<'_> {
         let begin = Instant::now();
         while self.workers.iter_mut().any(|(_, process)| process.try_wait().is_ok_and(|status| status.is_none())) {
             // A worker that was started when the training was over never finds the run.
-            if begin.elapsed() > Duration::from_secs(self.training.failure_timeout) + Duration::from_secs(5) {
+            if begin.elapsed() > Duration::from_secs(self.training.cluster.failure_timeout) + Duration::from_secs(5) {
                 break;
             }
             std::thread::sleep(LOOK);
