@@ -326,7 +326,7 @@ Runs the checks that take too long for every change; expect hours:
     4. right answers in every way        cargo test --release -p slackwater-apps --test answers -- --ignored
     5. the Python package                cargo xtask python
     6. each fuzz target                  2,000,000 inputs
-    7. the benchmarks                    slackwater bench wire | embedded | logistic | codec | bytes | cluster | chaos | scale
+    7. the benchmarks                    slackwater bench wire | embedded | logistic | codec | bytes | cluster | chaos | siege | scale
 ";
 
 #[cfg(test)]

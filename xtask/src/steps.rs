@@ -169,6 +169,7 @@ fn benchmarks() -> Vec<Step> {
         cargo("bench cluster", "run --release -p slackwater-cli -- bench cluster --json"),
         cargo("bench chaos", "run --release -p slackwater-cli -- bench chaos --seconds 180 --json"),
         cargo("bench chaos, leases", "run --release -p slackwater-cli -- bench chaos --seconds 60 --leases --json"),
+        cargo("bench siege", "run --release -p slackwater-cli -- bench siege --json"),
         cargo("bench scale", "run --release -p slackwater-cli -- bench scale --json"),
     ]
 }
@@ -242,7 +243,7 @@ mod tests {
             ["SLACKWATER_SEEDS=\"2000\" cargo test --release -p slackwater-sim -- --include-ignored"]
         );
         assert_eq!(of("xtask dependencies"), ["cargo xtask dependencies", "cargo xtask dependencies --cargo-deny"]);
-        assert_eq!(of("bench ").len(), 9);
+        assert_eq!(of("bench ").len(), 10);
         assert_eq!((of("bench chaos --seconds").len(), of("bench cluster").len()), (2, 1));
     }
 

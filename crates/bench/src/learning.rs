@@ -20,7 +20,12 @@ pub(crate) struct Scratch(PathBuf);
 impl Scratch {
     /// Makes the folder, empty.
     pub(crate) fn new() -> anyhow::Result<Self> {
-        let folder = std::env::temp_dir().join(format!("slackwater-bench-{}", std::process::id()));
+        Self::named("bench")
+    }
+
+    /// Makes another folder than those with other names, empty.
+    pub(crate) fn named(name: &str) -> anyhow::Result<Self> {
+        let folder = std::env::temp_dir().join(format!("slackwater-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).with_context(|| format!("cannot create the folder {}", folder.display()))?;
         Ok(Self(folder))
     }

@@ -22,6 +22,7 @@ mod peer;
 mod raw;
 mod scale;
 mod server;
+mod siege;
 mod wire;
 
 use std::net::SocketAddr;
@@ -37,6 +38,7 @@ pub use logistic::LogisticBench;
 pub use raw::RawBench;
 pub use scale::ScaleBench;
 pub use server::BenchServer;
+pub use siege::{SiegeAttacker, SiegeBench, SiegeSpinner};
 pub use wire::WireBench;
 
 /// A benchmark and its settings.
@@ -64,6 +66,9 @@ pub enum Bench {
     /// Fault injection: kills, stops, starves and cuts off real processes, the coordinator too, at
     /// random, and accounts for every push.
     Chaos(ChaosBench),
+    /// A secured run under attack: by strangers, and by holders of a token of each role. Accounts
+    /// for every push, and compares throughput to that beside a process that only spins.
+    Siege(SiegeBench),
     /// One large shard that is made, checkpointed, restored and backfilled while a worker pushes:
     /// the longest pause of a push, and its rate over the undisturbed rate
     Large(LargeBench),
@@ -78,6 +83,10 @@ pub enum BenchPeer {
     Chaos(ChaosWorker),
     /// A process that keeps a core busy for `bench chaos`.
     Busy,
+    /// The attacker of `bench siege`.
+    Siege(SiegeAttacker),
+    /// A process that takes as much of the processors as an attacker, for `bench siege`.
+    Spin(SiegeSpinner),
     /// The other end of the connection of `bench raw`.
     Raw {
         /// The address at which the measuring process listens.
@@ -101,6 +110,7 @@ pub fn run(bench: &Bench) -> anyhow::Result<()> {
         Bench::Codec(options) => codec::run(options),
         Bench::Cluster(options) => cluster::run(options),
         Bench::Chaos(options) => chaos::run(options),
+        Bench::Siege(options) => siege::run(options),
         Bench::Large(options) => large::run(options),
     }
 }
@@ -112,6 +122,11 @@ pub fn run_peer(peer: &BenchPeer) -> anyhow::Result<()> {
         BenchPeer::Chaos(options) => chaos::work(options),
         BenchPeer::Busy => {
             chaos::keep_busy();
+            Ok(())
+        }
+        BenchPeer::Siege(options) => siege::attack(options),
+        BenchPeer::Spin(options) => {
+            siege::spin(options);
             Ok(())
         }
         BenchPeer::Raw { connect, core } => {
