@@ -6,7 +6,7 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Optional, Union
 
 from . import _slackwater
 
@@ -105,6 +105,8 @@ def init(
     join_limit: float = 300.0,
     failure_timeout: Optional[float] = None,
     clock_timeout: Optional[float] = None,
+    token_file: Optional[Union[str, "os.PathLike[str]"]] = None,
+    insecure: bool = False,
 ) -> Run:
     """Begins or joins a run, and returns the :class:`Run`.
 
@@ -136,10 +138,15 @@ def init(
     * ``failure_timeout``: after how many silent seconds (10 unless set) a process counts as lost.
     * ``clock_timeout``: for how many seconds a worker may be in one clock, without waiting for
       others, before it counts as hung. None for any time. Counts where the workers serve the run.
+    * ``token_file``: the token by which this process proves who it is, the same file for every
+      process of the run. None takes ``SLACKWATER_TOKEN_FILE``, which the launchers set.
+    * ``insecure``: True runs without a token: any process that can reach this one may control the
+      run. So does ``SLACKWATER_INSECURE=1``, where there is no token.
 
     Raises :class:`RunError` if the coordinator does not answer, processes are missing at the limit,
-    or this process is in a different run already. Raises ``ConnectionError`` for an address that
-    cannot be used, and ``ValueError`` if the arguments contradict each other.
+    or this process is in a different run already. Raises ``ConnectionError`` for an address or a
+    token that cannot be used, or if there is no token; and ``ValueError`` if the arguments
+    contradict each other.
 
     >>> import slackwater
     >>> run = slackwater.init()
@@ -148,6 +155,8 @@ def init(
     >>> slackwater.shutdown()
     """
     global _run
+    if insecure and token_file is not None:
+        raise ValueError("a run has a token (token_file=...) or is insecure (insecure=True), not both; give one of them")
     asked = (coordinator, rank, size, servers, replicas)
     if is_initialized():
         if asked not in (_run._asked, (None,) * 5):
@@ -178,14 +187,15 @@ def init(
         _run = Run(session, None, None, asked)
     else:
         server = None
+        access = dict(token_file=token_file, insecure=insecure)
         if size is not None:
             if rank is None or not 0 <= rank < size:
                 raise ValueError(f"rank {rank} of a run of {size} workers: say rank=0 to {size - 1}")
             if servers is None:
                 servers = size
-            server = _serve(coordinator, rank, size, servers, replicas, join_limit, failure_timeout, shared_memory, clock_timeout)
+            server = _serve(coordinator, rank, size, servers, replicas, join_limit, failure_timeout, shared_memory, clock_timeout, access)
         try:
-            session = _slackwater.Session.connect(coordinator, rank, join_limit, failure_timeout, shared_memory)
+            session = _slackwater.Session.connect(coordinator, rank, join_limit, failure_timeout, shared_memory, **access)
         except BaseException:
             if server is not None:
                 # Free the address, so that init() can be called again.
@@ -195,7 +205,7 @@ def init(
     return _run
 
 
-def _serve(coordinator, rank, size, servers, replicas, join_limit, failure_timeout, shared_memory, clock_timeout):
+def _serve(coordinator, rank, size, servers, replicas, join_limit, failure_timeout, shared_memory, clock_timeout, access):
     """Starts this process's share of the servers. They are spread over the ranks, and rank 0 also
     runs the coordinator."""
     threads = len(range(rank, servers, size))
@@ -213,6 +223,7 @@ def _serve(coordinator, rank, size, servers, replicas, join_limit, failure_timeo
         shared_memory,
         place if threads else None,
         clock_timeout,
+        **access,
     )
 
 

@@ -160,7 +160,13 @@ class Session:
     def embedded(servers: int, workers: int) -> list[Session]: ...
     @staticmethod
     def connect(
-        coordinator: str, place: Optional[int], join_limit: float, failure_timeout: float, shared_memory: bool
+        coordinator: str,
+        place: Optional[int],
+        join_limit: float,
+        failure_timeout: float,
+        shared_memory: bool,
+        token_file: Optional[str] = None,
+        insecure: bool = False,
     ) -> Session: ...
     @property
     def rank(self) -> int: ...
@@ -204,6 +210,8 @@ class Server:
         shared_memory: bool,
         place: Optional[int] = None,
         clock_timeout: Optional[float] = None,
+        token_file: Optional[str] = None,
+        insecure: bool = False,
     ) -> None: ...
     def wait(self) -> None: ...
     def see_out(self) -> None: ...

@@ -9,6 +9,7 @@ use apps::proximal::Proximal;
 use apps::train::{Go, Rule, TrainError, Trained, Training, train};
 use data::{DataReader, Format, Labels, ReaderSettings};
 use slackwater::cluster::{LeaveSignal, Membership};
+use slackwater::security::Access;
 use slackwater::{Connect, Consistency, RunSize, Serve, Session};
 use std::sync::mpsc::channel;
 use std::time::Duration;
@@ -197,6 +198,7 @@ fn a_worker_that_waits_for_leases_leaves_when_it_is_told_to() {
     let connect = || Connect {
         join_limit: Duration::from_secs(50),
         leave: LeaveSignal::default(),
+        access: Access::Insecure,
         ..Connect::to(&coordinator_address)
     };
     let coordinate = Some(RunSize { servers: 1, workers: 2 });

@@ -19,6 +19,7 @@ use common::{Scratch, open};
 use data::{DataReader, Format, Labels, ReaderSettings, Shuffle};
 use slackwater::cluster::Membership;
 use slackwater::policy::{Codecs, Initial};
+use slackwater::security::Access;
 use slackwater::{Connect, Consistency, Error, RunSize, Serve, Session, Table};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -74,7 +75,8 @@ fn training(rate: Rate, consistency: Consistency) -> Training {
 /// Starts an elastic run of two servers. Returns how to join it, and the servers' thread.
 fn cluster(workers: u32) -> (Connect, std::thread::JoinHandle<()>) {
     let coordinator_address = slackwater::cluster::free_address().unwrap().to_string();
-    let connect = Connect { join_limit: Duration::from_secs(50), ..Connect::to(&coordinator_address) };
+    let connect =
+        Connect { join_limit: Duration::from_secs(50), access: Access::Insecure, ..Connect::to(&coordinator_address) };
     let serve = Serve {
         threads: 2,
         coordinate: Some(RunSize { servers: 2, workers }),

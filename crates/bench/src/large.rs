@@ -13,6 +13,7 @@ use anyhow::{Context, anyhow, bail, ensure};
 use launch::{PlannedProcess, Process, RunPlan, Start};
 use slackwater::monitor::{MemberState, Status, status};
 use slackwater::policy::Initial;
+use slackwater::security::Access;
 use slackwater::{Connect, Keys, Session, Table, TableSpec, UpdaterSpec};
 use types::SplitMix64;
 
@@ -134,6 +135,7 @@ impl Run {
         let plan = RunPlan {
             replicas: Some(replicas),
             failure_timeout: options.failure_timeout,
+            common: vec!["--insecure".into()],
             coordinator: coordinator.into_iter().chain([shards]).map(Into::into).collect(),
             ..RunPlan::new(&address, 1, 1)
         };
@@ -147,7 +149,12 @@ impl Run {
 
     fn connect(&self) -> Connect {
         let RunPlan { coordinator_address, failure_timeout, .. } = &self.plan;
-        Connect { failure_timeout: *failure_timeout, join_limit: LIMIT, ..Connect::to(coordinator_address) }
+        Connect {
+            failure_timeout: *failure_timeout,
+            join_limit: LIMIT,
+            access: Access::Insecure,
+            ..Connect::to(coordinator_address)
+        }
     }
 
     fn session(&self) -> anyhow::Result<Session> {

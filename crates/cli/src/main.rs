@@ -60,7 +60,9 @@ Examples:
 
 const SERVER_EXAMPLES: &str = "\
 Examples:
-  A run of three servers and two workers on hosts a, b and c. Every process gets the coordinator's address.
+  A run of three servers and two workers on hosts a, b and c. Every process gets the coordinator's address, and the token of
+  the run (see `slackwater token create --help`):
+    export SLACKWATER_TOKEN_FILE=job.token
   On a, a process that is one server and the coordinator:
     slackwater server --listen a:7000 --coordinate --servers 3 --workers 2
   On b, a process that is two servers:
@@ -75,7 +77,8 @@ A process that only its own host can reach logs a warning that says what to do."
 const COORDINATOR_EXAMPLES: &str = "\
 Examples:
   A run that survives the loss of a coordinator, on hosts a to f. One of two coordinators leads; the other takes over if the
-  leader is lost. They elect the leader through etcd, on host e. On a, and the same on b:
+  leader is lost. They elect the leader through etcd, on host e. SLACKWATER_TOKEN_FILE names the run's token everywhere. On a,
+  and the same on b:
     slackwater coordinator --listen a:7000,b:7000 --registry etcd://e:2379/slackwater/clicks-17 --servers 3 --workers 4 --replicas 2
   On c, d and f, a server; on any hosts, four workers:
     slackwater server --coordinator a:7000,b:7000

@@ -17,7 +17,9 @@ pub(crate) struct SecurityOptions {
     /// create > job.token`. The default is the file that SLACKWATER_TOKEN_FILE names.
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
-    /// Use no token: any process that can reach this one may read, change and end the run.
+    /// Use no token: any process that can reach this one may read, change and end the run. Without
+    /// a token and without this option, the process refuses to start. SLACKWATER_INSECURE=1 says
+    /// the same for every process that has no token.
     #[arg(long, conflicts_with = "token_file")]
     pub(crate) insecure: bool,
 }

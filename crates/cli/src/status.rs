@@ -37,14 +37,17 @@ pub(crate) struct StatusOptions {
 
 /// The command `status`.
 pub(crate) fn run(options: &StatusOptions) -> anyhow::Result<()> {
-    let connect = Connect {
-        join_limit: Duration::from_secs(options.limit),
-        access: options.security.access(),
-        ..Connect::to(&options.coordinator_address)
-    };
+    let access = options.security.access();
+    // A process without a token hears from insecure nodes only.
+    let is_insecure = access.is_insecure();
+    let connect =
+        Connect { join_limit: Duration::from_secs(options.limit), access, ..Connect::to(&options.coordinator_address) };
     let status =
         status(&connect).with_context(|| format!("the run of the coordinator at {}", options.coordinator_address))?;
-    let text = if options.json { format!("{}\n", as_json(&status)) } else { as_text(&status, options.verbose) };
+    let text = match options.json {
+        true => format!("{}\n", as_json(&status, is_insecure)),
+        false => as_text(&status, is_insecure, options.verbose),
+    };
     Ok(io::stdout().write_all(text.as_bytes())?)
 }
 

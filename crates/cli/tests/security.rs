@@ -4,7 +4,7 @@
 
 mod process;
 
-use process::{Process, fails, free_address, run, start};
+use process::{Process, fails, free_address, run, run_json, start, until};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -103,6 +103,49 @@ fn strangers_are_refused_and_told_why() {
 }
 
 #[test]
+fn node_without_a_token_refuses_to_start_and_insecure_nodes_say_so() {
+    let address = free_address();
+    let coordinator = format!("--coordinator={address}");
+    let listen = format!("--listen={address}");
+    let coordinates = [&["server", &listen], &RUN[..]].concat();
+    let works = [&["worker", &coordinator], &TRAINING[..]].concat();
+    let commands = [
+        (&coordinates[..], "this coordinator has no token"),
+        (&["server", &coordinator], "this server has no token"),
+        (&["coordinator", &listen, "--servers=1", "--workers=1"], "this coordinator has no token"),
+        (&works, "this worker has no token"),
+        (&["status", &coordinator], "this reader has no token"),
+        (&["tail", "weights", &coordinator], "this reader has no token"),
+    ];
+    for (arguments, words) in commands {
+        let mut command = Command::new(process::PROGRAM);
+        command.args(arguments).env_remove("SLACKWATER_TOKEN_FILE").env("SLACKWATER_INSECURE", "0");
+        let output = command.stdin(Stdio::null()).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success(), "{arguments:?}");
+        for words in [words, "slackwater token create > job.token", "--insecure"] {
+            assert!(said.contains(words), "{arguments:?} should say '{words}': {said}");
+        }
+        assert!(!said.contains("the coordinator listens"), "{arguments:?}: {said}");
+    }
+    const INSECURE: &str = "this process is insecure";
+    let tokens = Tokens::new("says");
+    let job = tokens.create("job", &[]);
+    for (access, is_insecure) in [(&["--insecure"][..], true), (&["--token-file", &job], false)] {
+        let address = free_address();
+        let mut server = server(&address, &[access, &["--threads=1"]].concat());
+        let coordinator = format!("--coordinator={address}");
+        let status = [&["status", &coordinator], access].concat();
+        // Both of its nodes have begun: the server has joined.
+        until("server 0", || run_json(&status)["members"].as_array().unwrap().len() == 1);
+        assert_eq!(server.stderr().matches(INSECURE).count(), usize::from(is_insecure), "{}", server.stderr());
+        assert_eq!(run(&status).contains("this run is insecure"), is_insecure);
+        assert_eq!(run_json(&status)["insecure"], is_insecure);
+        server.kill();
+    }
+}
+
+#[test]
 fn launch_makes_a_token_for_its_run_and_removes_it() {
     let tokens = Tokens::new("launch");
     let folder = tokens.0.to_str().unwrap().to_owned();
@@ -110,7 +153,7 @@ fn launch_makes_a_token_for_its_run_and_removes_it() {
     let launch = launch::Start::program("launch", process::PROGRAM).env("TMPDIR", &folder);
     let mut launch = process::start_as(launch, &arguments);
     assert!(launch.end(), "{}", launch.stderr());
-    assert!(!launch.stderr().contains("has no token"), "{}", launch.stderr());
+    assert!(!launch.stderr().contains("is insecure"), "{}", launch.stderr());
     let left: Vec<_> = std::fs::read_dir(&tokens.0).unwrap().collect();
     assert!(left.is_empty(), "{left:?}");
 }

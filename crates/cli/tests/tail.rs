@@ -9,6 +9,7 @@ mod process;
 use counting::server;
 use process::{LIMIT, Process, free_address, json, start, until};
 use slackwater::policy::NumberType;
+use slackwater::security::Access;
 use slackwater::{Connect, Consistency, Session, Table, TableSpec};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -25,6 +26,7 @@ fn session(coordinator_address: &str) -> Session {
     let connect = Connect {
         failure_timeout: Duration::from_secs(2),
         join_limit: Duration::from_secs(100),
+        access: Access::Insecure,
         ..Connect::to(coordinator_address)
     };
     Session::connect(&connect).unwrap()

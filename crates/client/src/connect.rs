@@ -65,10 +65,12 @@ impl Connect {
     /// most five minutes for all nodes to join, and count a node as lost after ten silent seconds.
     ///
     /// ```
+    /// use slackwater::security::Access;
     /// use slackwater::{Connect, Session};
     /// use std::time::Duration;
     ///
-    /// let connect = Connect { join_limit: Duration::from_millis(100), ..Connect::to("127.0.0.1:1") };
+    /// let join_limit = Duration::from_millis(100);
+    /// let connect = Connect { join_limit, access: Access::Insecure, ..Connect::to("127.0.0.1:1") };
     /// let error = Session::connect(&connect).err().expect("no coordinator listens there");
     /// assert!(error.to_string().contains("no answer from the coordinator"));
     /// ```

@@ -1,5 +1,6 @@
 //! [`Error`]: why a call failed, one variant per decision that a program can make.
 
+use identity::TokenError;
 use node::NodeError;
 use types::{Placement, RunSize, SpecError, WorkerId};
 use wire::{KeyError, Refusal};
@@ -71,9 +72,10 @@ pub enum Error {
         /// reports the first and counts the others.
         others: usize,
     },
-    /// The token file cannot be used. Give every process of the run the same token file.
+    /// The process has no token, or cannot use it. Give every process of the run the same token
+    /// file.
     #[error("{problem}")]
-    Token {
+    Access {
         /// What is wrong, and what to do.
         problem: String,
     },
@@ -85,6 +87,12 @@ pub enum Error {
         /// What is wrong, and what to do.
         reason: String,
     },
+}
+
+impl From<TokenError> for Error {
+    fn from(error: TokenError) -> Self {
+        Self::Access { problem: error.to_string() }
+    }
 }
 
 /// How a message counts the refusals that it does not name.

@@ -118,7 +118,7 @@ pub mod cluster {
 
 /// Tokens: how the processes of a run prove who they are.
 pub mod security {
-    pub use crate::access::{Access, TOKEN_FILE_VARIABLE};
+    pub use crate::access::{Access, INSECURE_VARIABLE, TOKEN_FILE_VARIABLE};
     pub use identity::{JobToken, Lifetime, RestrictedToken, Token, TokenError};
     pub use types::Role;
 }

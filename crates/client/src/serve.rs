@@ -144,10 +144,12 @@ impl Serve {
     /// which the error names.
     ///
     /// ```
+    /// use slackwater::security::{Access, JobToken};
     /// use slackwater::{Connect, RunSize, Serve, Session};
     ///
     /// let coordinator = slackwater::cluster::free_address().expect("a free port");
-    /// let connect = Connect::to(&coordinator.to_string());
+    /// let access = Access::Job(JobToken::create()?);    // every process of a run has the same token
+    /// let connect = Connect { access, ..Connect::to(&coordinator.to_string()) };
     /// let no_workers = Serve { coordinate: Some(RunSize { servers: 1, workers: 0 }), ..Serve::new(connect.clone()) };
     /// assert!(no_workers.run().is_err());
     ///

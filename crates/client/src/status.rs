@@ -11,9 +11,11 @@ use wire::Status;
 /// ```
 /// use slackwater::{Connect, RunSize, Serve, Session};
 /// use slackwater::monitor::status;
+/// use slackwater::security::{Access, JobToken};
 ///
 /// let coordinator = slackwater::cluster::free_address().expect("a free port");
-/// let connect = Connect::to(&coordinator.to_string());
+/// let access = Access::Job(JobToken::create()?);    // every process of a run has the same token
+/// let connect = Connect { access, ..Connect::to(&coordinator.to_string()) };
 /// let serve = Serve { coordinate: Some(RunSize { servers: 1, workers: 1 }), ..Serve::new(connect.clone()) };
 /// let server = std::thread::spawn(move || serve.run());
 /// let session = Session::connect(&connect)?;

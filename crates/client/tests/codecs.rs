@@ -2,13 +2,14 @@
 
 use slackwater::cluster::SameHost;
 use slackwater::policy::{Codecs, Combine, Reduce};
+use slackwater::security::Access;
 use slackwater::{Connect, Consistency, Keys, RunSize, Serve, Session, TableSpec, UpdaterSpec};
 use std::thread::spawn;
 
 /// A server and a worker in this process that talk over TCP or through shared memory.
 fn pair(same_host: SameHost) -> (Session, std::thread::JoinHandle<()>) {
     let coordinator_address = slackwater::cluster::free_address().expect("a free port");
-    let connect = Connect { same_host, ..Connect::to(&coordinator_address.to_string()) };
+    let connect = Connect { same_host, access: Access::Insecure, ..Connect::to(&coordinator_address.to_string()) };
     let coordinate = Some(RunSize { servers: 1, workers: 1 });
     let served = connect.clone();
     let server = spawn(move || {

@@ -9,6 +9,7 @@ use proxy::{Proxy, Way, free_address};
 use slackwater::cluster::{Membership, SameHost};
 use slackwater::monitor::status;
 use slackwater::policy::NumberType;
+use slackwater::security::Access;
 use slackwater::{Connect, Consistency, Error, Keys, RunSize, Serve, Session, Table, TableSpec};
 use std::net::SocketAddr;
 use std::thread::{JoinHandle, spawn};
@@ -22,6 +23,7 @@ fn connect(coordinator: SocketAddr) -> Connect {
         join_limit: LIMIT / 2,
         failure_timeout: FAILURE_TIMEOUT,
         same_host: SameHost::Tcp,
+        access: Access::Insecure,
         ..Connect::to(&coordinator.to_string())
     }
 }

@@ -9,6 +9,7 @@ use deadline::{LIMIT, ends};
 use proxy::{Proxy, Way, free_address};
 use slackwater::cluster::SameHost;
 use slackwater::policy::NumberType;
+use slackwater::security::Access;
 use slackwater::{Connect, Consistency, Error, RunSize, Serve, Session, Table, TableSpec};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -37,6 +38,7 @@ fn connect(coordinator_address: SocketAddr, same_host: SameHost) -> Connect {
         join_limit: LIMIT / 2,
         failure_timeout: LIMIT / 2,
         same_host,
+        access: Access::Insecure,
         ..Connect::to(&coordinator_address.to_string())
     }
 }

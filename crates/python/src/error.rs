@@ -83,6 +83,6 @@ pub fn raise(py: Python<'_>, error: slackwater::Error) -> PyErr {
         Error::Refused { .. } => RefusedError::new_err(text),
         Error::Spec(_) | Error::RunSize(_) => PyValueError::new_err(text),
         Error::Table { .. } | Error::Batch(_) | Error::Keys(_) | Error::Leases { .. } => TableError::new_err(text),
-        Error::Address { .. } | Error::Token { .. } => PyConnectionError::new_err(text),
+        Error::Address { .. } | Error::Access { .. } => PyConnectionError::new_err(text),
     }
 }

@@ -5,6 +5,7 @@ use crate::session::{LOOK, check_process, connect_to, seconds};
 use pyo3::prelude::*;
 use slackwater::cluster::{LeaveSignal, Membership};
 use slackwater::{RunSize, Serve};
+use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -54,7 +55,7 @@ impl PyServer {
 impl PyServer {
     /// Starts serving and returns at once.
     #[new]
-    #[pyo3(signature = (coordinator, threads, coordinate, replicas, join_limit, failure_timeout, shared_memory, place=None, clock_timeout=None))]
+    #[pyo3(signature = (coordinator, threads, coordinate, replicas, join_limit, failure_timeout, shared_memory, place=None, clock_timeout=None, token_file=None, insecure=false))]
     #[expect(clippy::too_many_arguments, reason = "Python names them")]
     fn new(
         coordinator: &str,
@@ -66,8 +67,11 @@ impl PyServer {
         shared_memory: bool,
         place: Option<u32>,
         clock_timeout: Option<f64>,
+        token_file: Option<PathBuf>,
+        insecure: bool,
     ) -> PyResult<Self> {
-        let connect = connect_to(coordinator, place, join_limit, failure_timeout, shared_memory)?;
+        let access = (token_file, insecure);
+        let connect = connect_to(coordinator, place, join_limit, failure_timeout, shared_memory, access)?;
         let leave = connect.leave.clone();
         let serve = Serve {
             threads,

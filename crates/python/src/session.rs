@@ -7,7 +7,9 @@ use crate::table::{PyTable, PyTableSpec};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use slackwater::cluster::{RunFailure, SameHost};
+use slackwater::security::Access;
 use slackwater::{Connect, RunSize};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -66,8 +68,15 @@ pub fn connect_to(
     join_limit: f64,
     failure_timeout: f64,
     shared_memory: bool,
+    (token_file, insecure): (Option<PathBuf>, bool),
 ) -> PyResult<Connect> {
+    let access = match token_file {
+        Some(path) => Access::TokenFile(path),
+        None if insecure => Access::Insecure,
+        None => Access::FromEnvironment,
+    };
     Ok(Connect {
+        access,
         place,
         join_limit: seconds(join_limit)?,
         failure_timeout: seconds(failure_timeout)?,
@@ -126,7 +135,8 @@ impl PySession {
 
     /// Joins the run whose coordinator is at `coordinator`, as worker `place` if that is given.
     #[staticmethod]
-    #[pyo3(signature = (coordinator, place, join_limit, failure_timeout, shared_memory))]
+    #[pyo3(signature = (coordinator, place, join_limit, failure_timeout, shared_memory, token_file=None, insecure=false))]
+    #[expect(clippy::too_many_arguments, reason = "Python names them")]
     fn connect(
         py: Python<'_>,
         coordinator: &str,
@@ -134,8 +144,11 @@ impl PySession {
         join_limit: f64,
         failure_timeout: f64,
         shared_memory: bool,
+        token_file: Option<PathBuf>,
+        insecure: bool,
     ) -> PyResult<Self> {
-        let connect = connect_to(coordinator, place, join_limit, failure_timeout, shared_memory)?;
+        let access = (token_file, insecure);
+        let connect = connect_to(coordinator, place, join_limit, failure_timeout, shared_memory, access)?;
         let leave = connect.leave.clone();
         let joined = interruptible(py, move || slackwater::Session::connect(&connect), || leave.ask())?;
         joined.map(Self::new).map_err(|error| error::raise(py, error))

@@ -34,10 +34,13 @@ impl Hosts {
     /// Trains a perceptron with a server on one host and a worker on the other.
     pub(crate) fn train(&self, images: &Path, epochs: u32, up: &str, down: &str) -> anyhow::Result<Trained> {
         let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
-        let serve = "server --coordinator 10.0.0.1:7000 --coordinate --servers 1 --workers 1 --join-limit 60";
+        let serve =
+            "server --insecure --coordinator 10.0.0.1:7000 --coordinate --servers 1 --workers 1 --join-limit 60";
         let mut server = self.start(0, "the server", &words(serve))?;
-        let work =
-            [words("worker --coordinator 10.0.0.1:7000 --join-limit 60 --"), arguments(images, epochs, 1, up, down)];
+        let work = [
+            words("worker --insecure --coordinator 10.0.0.1:7000 --join-limit 60 --"),
+            arguments(images, epochs, 1, up, down),
+        ];
         let trained = printed(self.start(1, "the worker", &work.concat())?);
         // The next training listens at the same port.
         server.wait().ok();

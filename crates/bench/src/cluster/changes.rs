@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::ensure;
 use launch::{PlannedProcess, Process, RunPlan, Start};
 use slackwater::monitor::{Status, status};
+use slackwater::security::Access;
 use slackwater::{Connect, Session, TableSpec};
 
 use super::measure::Report;
@@ -54,12 +55,18 @@ pub(crate) fn run(servers: u32, rows: u64, name: &str, report: &mut Report) -> a
     let plan = RunPlan {
         replicas: Some(2),
         failure_timeout: FAILURE_TIMEOUT,
+        common: vec!["--insecure".into()],
         ..RunPlan::new(&coordinator_address, servers, 1)
     };
     let _coordinator = start(&plan.coordinator())?;
     let server = || start(&plan.server(None));
     let mut processes = (0..servers).map(|_| server()).collect::<anyhow::Result<Vec<_>>>()?;
-    let connect = Connect { failure_timeout: FAILURE_TIMEOUT, join_limit: LIMIT, ..Connect::to(&coordinator_address) };
+    let connect = Connect {
+        failure_timeout: FAILURE_TIMEOUT,
+        join_limit: LIMIT,
+        access: Access::Insecure,
+        ..Connect::to(&coordinator_address)
+    };
     let session = Session::connect(&connect)?;
     let table = session.table::<f32>(TableSpec::sparse("rows", 4))?;
     for first in (0..rows).step_by(FILL as usize) {

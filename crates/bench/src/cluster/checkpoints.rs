@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use slackwater::cluster::{CheckpointSettings, SameHost};
+use slackwater::security::Access;
 use slackwater::{Connect, Keys, RunSize, Serve, Session, TableSpec, UpdaterSpec};
 
 use super::ClusterBench;
@@ -41,6 +42,7 @@ fn measure(options: &ClusterBench, keeps: bool) -> anyhow::Result<Found> {
     let connect = Connect {
         same_host: SameHost::Tcp,
         failure_timeout: Duration::from_secs(30),
+        access: Access::Insecure,
         ..Connect::to(&coordinator_address)
     };
     let scratch = Scratch::new()?;

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use slackwater::cluster::{Membership, SameHost};
+use slackwater::security::Access;
 use slackwater::{Connect, Keys, RunSize, Serve, Session, TableSpec};
 
 use super::ClusterBench;
@@ -29,6 +30,7 @@ fn measure(options: &ClusterBench, replicas: u32, workers: u32) -> anyhow::Resul
     let connect = Connect {
         same_host: SameHost::Tcp,
         failure_timeout: Duration::from_secs(30),
+        access: Access::Insecure,
         ..Connect::to(&coordinator_address)
     };
     let serve = Serve {

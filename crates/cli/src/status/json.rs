@@ -27,7 +27,7 @@ fn trouble_json(trouble: &Trouble) -> Value {
     json!({ "node": node.to_string(), "what": what, "seconds": lasted.as_secs_f64(), "limit_s": limit })
 }
 
-pub(super) fn as_json(status: &Status) -> Value {
+pub(super) fn as_json(status: &Status, is_insecure: bool) -> Value {
     let member = |member: &MemberStatus| {
         let (state, reason) = match &member.state {
             MemberState::Joining => ("joining", None),
@@ -52,6 +52,7 @@ pub(super) fn as_json(status: &Status) -> Value {
     let names = |nodes: &[WorkerId]| nodes.iter().map(ToString::to_string).collect::<Vec<_>>();
     json!({
         "plan": status.plan.number.0,
+        "insecure": is_insecure,
         "shards": status.plan.chains.len(),
         "replicas": status.replicas,
         "chains": status.plan.chains.iter().map(|chain| json!({"replicas": chain.replicas, "backfilling": chain.backfilling})).collect::<Vec<_>>(),

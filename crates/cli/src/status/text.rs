@@ -9,10 +9,15 @@ use types::Clock;
 /// A worker's time in its clock is shown from here on.
 const LONG_CLOCK: Span = Span::from_secs(10);
 
-/// The run as text. With `verbose`, also its time-outs, and tables that Slackwater's own programs
-/// make beside their models.
-pub(super) fn as_text(status: &Status, verbose: bool) -> String {
+/// The run as text, and whether strangers may control it. With `verbose`, also its time-outs, and
+/// tables that Slackwater's own programs make beside their models.
+pub(super) fn as_text(status: &Status, is_insecure: bool, verbose: bool) -> String {
     let mut lines = run(status);
+    if is_insecure {
+        lines.push(
+            "this run is insecure: any process that can reach a node may control it; start it with a token".to_owned(),
+        );
+    }
     lines.push(String::new());
     lines.extend(columns(
         ["NODE", "STATE", "HEARD", "ADDRESS", ""],
@@ -243,12 +248,12 @@ weights  9
 reads wait for worker 0
 slow: worker 0 (1.5 times the median time per clock, or more)
 ";
-        assert_eq!(as_text(&example(), false), expected);
+        assert_eq!(as_text(&example(), false, false), expected);
     }
 
     #[test]
     fn verbose_text_adds_timeouts_and_internal_tables() {
-        let text = as_text(&example(), true);
+        let text = as_text(&example(), false, true);
         assert!(text.contains("\n.accounts  none yet\n"), "{text}");
         assert!(text.ends_with("time-outs:\n  a silent worker is lost: after 2.00 s: the failure timeout\n"), "{text}");
     }
@@ -260,7 +265,7 @@ slow: worker 0 (1.5 times the median time per clock, or more)
         let what = "sends heartbeats and does not adopt plan 2".to_owned();
         let [lasted, limit] = [3_200, 10_000].map(Span::from_millis);
         status.troubles = vec![Trouble { node: NodeId::Server(0), what, lasted, limit: Some(limit) }];
-        let text = as_text(&status, false);
+        let text = as_text(&status, false, false);
         assert!(text.contains("  in clock 17 for 73 s, slow, waited for\n"), "{text}");
         let trouble = "trouble: server 0 sends heartbeats and does not adopt plan 2: for 3.20 s, of 10.00 s at most\n";
         assert!(text.ends_with(trouble), "{text}");
@@ -271,11 +276,11 @@ slow: worker 0 (1.5 times the median time per clock, or more)
         let mut status = example();
         status.adopting = vec![NodeId::Server(0)];
         status.replicas = 2;
-        let text = as_text(&status, false);
+        let text = as_text(&status, false, false);
         assert!(text.contains("plan 1 is not adopted yet by server 0\n"), "{text}");
         assert!(text.contains("1 shard is short of replicas; start more servers\n"), "{text}");
         status.plan.chains[0].backfilling = vec![1];
-        let text = as_text(&status, false);
+        let text = as_text(&status, false, false);
         assert!(text.contains("1 shard is being backfilled to a new replica\n") && !text.contains("short"), "{text}");
     }
 }

@@ -4,6 +4,7 @@
 
 use super::process::until;
 use slackwater::policy::{Combine, NumberType, Reduce};
+use slackwater::security::Access;
 use slackwater::{Connect, Consistency, Error, Keys, Session, TableSpec};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -33,7 +34,11 @@ pub struct Worker {
 
 impl Worker {
     pub fn start(coordinator_address: &str) -> Self {
-        let connect = Connect { join_limit: Duration::from_secs(50), ..Connect::to(coordinator_address) };
+        let connect = Connect {
+            join_limit: Duration::from_secs(50),
+            access: Access::Insecure,
+            ..Connect::to(coordinator_address)
+        };
         let clocks = Arc::new(AtomicU64::new(0));
         let stop = Arc::new(AtomicBool::new(false));
         let counted = clocks.clone();

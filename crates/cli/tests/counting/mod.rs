@@ -5,6 +5,7 @@
 
 use crate::process::{LIMIT, Process, start};
 use slackwater::policy::NumberType;
+use slackwater::security::Access;
 use slackwater::{Connect, Consistency, Session, TableSpec};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -31,7 +32,7 @@ pub struct Progress {
 fn worker(coordinator_address: &str, progress: Arc<Progress>) -> JoinHandle<i64> {
     let failure_timeout = Duration::from_secs(2);
     let join_limit = Duration::from_secs(100);
-    let connect = Connect { failure_timeout, join_limit, ..Connect::to(coordinator_address) };
+    let connect = Connect { failure_timeout, join_limit, access: Access::Insecure, ..Connect::to(coordinator_address) };
     std::thread::spawn(move || {
         let session = Session::connect(&connect).unwrap();
         let spec = TableSpec::sparse("counts", 1).number(NumberType::I64).consistency(Consistency::slack(2));

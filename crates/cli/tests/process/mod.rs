@@ -45,13 +45,18 @@ pub fn start(name: &str, arguments: &[&str]) -> Process {
     start_as(Start::program(name, PROGRAM), arguments)
 }
 
-/// Starts the process that `start` describes, with these arguments.
+/// Starts the process that `start` describes, with these arguments. Without a token it is insecure:
+/// most tests are about something else.
 pub fn start_as(start: Start, arguments: &[&str]) -> Process {
-    let process = (start.args(arguments).env("SLACKWATER_LOG", "info").env("RUST_BACKTRACE", "0"))
-        .stdout(OutputTarget::Capture)
-        .stderr(OutputTarget::Capture)
-        .spawn()
-        .unwrap();
+    let process = (start
+        .args(arguments)
+        .env("SLACKWATER_LOG", "info")
+        .env("SLACKWATER_INSECURE", "1")
+        .env("RUST_BACKTRACE", "0"))
+    .stdout(OutputTarget::Capture)
+    .stderr(OutputTarget::Capture)
+    .spawn()
+    .unwrap();
     Process { name: process.name().to_owned(), process }
 }
 

@@ -104,11 +104,13 @@ impl Session {
     /// place left, or if nodes are missing at the limit.
     ///
     /// ```
+    /// use slackwater::security::{Access, JobToken};
     /// use slackwater::{Connect, Keys, RunSize, Serve, Session, TableSpec};
     ///
     /// // A server with the coordinator; usually a process of its own.
     /// let coordinator = slackwater::cluster::free_address().expect("a free port");
-    /// let connect = Connect::to(&coordinator.to_string());
+    /// let access = Access::Job(JobToken::create()?);    // every process of a run has the same token
+    /// let connect = Connect { access, ..Connect::to(&coordinator.to_string()) };
     /// let serve = Serve { coordinate: Some(RunSize { servers: 1, workers: 1 }), ..Serve::new(connect.clone()) };
     /// let server = std::thread::spawn(move || serve.run());
     ///

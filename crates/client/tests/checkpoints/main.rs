@@ -7,6 +7,7 @@ mod support;
 
 use slackwater::cluster::{CheckpointSettings, Membership, ResumeFrom};
 use slackwater::policy::{Combine, NumberType, Reduce};
+use slackwater::security::Access;
 use slackwater::{Connect, Consistency, Error, Keys, RunSize, Serve, Session, Table, TableSpec};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -143,7 +144,7 @@ fn resume_refuses_another_job_another_spec_and_damaged_files() {
     let coordinator_address = slackwater::cluster::free_address().expect("a free port");
     let refused = |resume: ResumeFrom| {
         let size = RunSize { servers: 1, workers: 1 };
-        let connect = Connect::to(&coordinator_address.to_string());
+        let connect = Connect { access: Access::Insecure, ..Connect::to(&coordinator_address.to_string()) };
         let serve = Serve { coordinate: Some(size), resume: Some(resume), ..Serve::new(connect) };
         serve.run().expect_err("refused").to_string()
     };
@@ -203,7 +204,8 @@ fn run_goes_on_when_checkpoints_cannot_be_written() {
     let coordinator_address = slackwater::cluster::free_address();
     std::fs::write(&file, "").expect("written");
     let checkpoints = CheckpointSettings::new(file.to_str().expect("text"), "counts");
-    let connect = Connect::to(&coordinator_address.expect("an address").to_string());
+    let coordinator_address = coordinator_address.expect("an address").to_string();
+    let connect = Connect { access: Access::Insecure, ..Connect::to(&coordinator_address) };
     let size = RunSize { servers: 1, workers: 1 };
     let serve = Serve { coordinate: Some(size), checkpoints: Some(checkpoints), ..Serve::new(connect) };
     let refused = serve.run().expect_err("found before the run").to_string();

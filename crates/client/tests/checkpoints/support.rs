@@ -1,6 +1,7 @@
 //! What the checkpoint tests share: folders for checkpoints, and runs whose processes are threads.
 
 use slackwater::cluster::{CheckpointSettings, ResumeFrom};
+use slackwater::security::Access;
 use slackwater::{Connect, Error, RunSize, Serve, Session};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -60,7 +61,11 @@ pub fn run<R: Send>(
     work: impl Fn(&Session) -> Result<R, Error> + Sync,
 ) -> Result<Vec<R>, Error> {
     let coordinator_address = slackwater::cluster::free_address().expect("a free port");
-    let connect = Connect { join_limit: Duration::from_secs(20), ..Connect::to(&coordinator_address.to_string()) };
+    let connect = Connect {
+        join_limit: Duration::from_secs(20),
+        access: Access::Insecure,
+        ..Connect::to(&coordinator_address.to_string())
+    };
     let mut first = Serve { coordinate: Some(size), ..Serve::new(connect.clone()) };
     serve(&mut first);
     let others = Serve { threads: size.servers - 1, ..Serve::new(connect.clone()) };
