@@ -12,6 +12,7 @@ use slackwater::{RunSize, Session};
 
 use super::learning::{Scratch, open, training};
 use super::measure::{Report, timed};
+use super::resident::resident_bytes;
 use types::SplitMix64;
 
 /// Bits of a key, which is a hash.
@@ -105,7 +106,5 @@ fn write_clicks(path: &Path, rows: u64) -> anyhow::Result<Vec<u64>> {
 
 /// Resident memory of this process, in MB.
 fn resident_mb() -> f64 {
-    let status = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let pages: f64 = status.split(' ').nth(1).and_then(|pages| pages.parse().ok()).unwrap_or(f64::NAN);
-    pages * 4096.0 / 1e6
+    resident_bytes("self").map_or(f64::NAN, |bytes| bytes as f64 / 1e6)
 }

@@ -20,6 +20,7 @@ mod logistic;
 mod measure;
 mod peer;
 mod raw;
+mod resident;
 mod scale;
 mod server;
 mod siege;

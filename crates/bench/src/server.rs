@@ -5,11 +5,12 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::Context;
 use launch::{OutputTarget, Process, RunToken, Start};
 use slackwater::cluster::{SameHost, WaitPolicy};
 use slackwater::security::Access;
 use slackwater::{Connect, RunSize, Serve, Session};
+
+use crate::resident::resident_bytes;
 
 /// The settings of the hidden server process.
 #[derive(clap::Args)]
@@ -136,10 +137,7 @@ impl ServerProcess {
 
     /// Resident memory of the process, in bytes.
     pub(crate) fn resident_bytes(&self) -> anyhow::Result<u64> {
-        let path = format!("/proc/{}/statm", self.process.id());
-        let statm = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
-        let pages: u64 = statm.split(' ').nth(1).with_context(|| format!("{path} has no second number"))?.parse()?;
-        Ok(pages * 4096)
+        resident_bytes(&self.process.id().to_string())
     }
 }
 

@@ -1,6 +1,6 @@
 //! libffm text: `label field:index:value field:index:value …`.
 
-use super::{is_blank, row_of_words};
+use super::{RESERVED, is_blank, row_of_words};
 use crate::number::{number, unsigned};
 use crate::{Labels, Minibatch, RowFault};
 
@@ -30,7 +30,7 @@ fn names(line: &[u8], at: usize) -> Option<(u32, u64, usize)> {
     let (field, end) = unsigned(line, at)?;
     let field = u32::try_from(field).ok()?;
     let start = after_colon(line, end)?;
-    let (index, end) = unsigned(line, start)?;
+    let (index, end) = unsigned(line, start).filter(|(index, _)| *index < RESERVED)?;
     Some((field, index, after_colon(line, end)?))
 }
 
@@ -51,7 +51,8 @@ mod tests {
             &mut TextParser::libffm(Labels::Binary),
             &[
                 ("1 0:3:1 1:11:0.5", "1 0:3:1 1:11:0.5"),
-                ("0 4294967295:18446744073709551615:-1 \r", "0 4294967295:18446744073709551615:-1"),
+                ("0 4294967295:18446744073709551613:-1 \r", "0 4294967295:18446744073709551613:-1"),
+                ("0 1:18446744073709551614:1", "3: expected `field:index:value`, found `1:18446744073709551614:1`"),
                 ("1", "1"),
                 ("", ""),
                 ("1 2:3:4 # comment", "1 2:3:4"),
@@ -70,7 +71,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn libffm_reads_back_written_rows(features in prop::collection::vec((any::<u32>(), any::<u64>(), -1e30f32..1e30), 1..20)) {
+        fn libffm_reads_back_written_rows(features in prop::collection::vec((any::<u32>(), 0..u64::MAX - 2, -1e30f32..1e30), 1..20)) {
             let mut line = String::from("1");
             for (field, index, value) in &features {
                 line += &format!(" {field}:{index}:{value}");
