@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 
 import numpy
 import pytest
@@ -17,6 +18,8 @@ from slackwater import _launch
 LONG_SECONDS = 200
 # A failure timeout that no test waits for.
 NEVER = "600"
+# Longer than the clock timeout of the test that sets one.
+SLEEP_SECONDS = 4
 
 SCRIPT = """
 import os, pathlib, signal, sys
@@ -55,6 +58,9 @@ def fail(how):
         raise ValueError("boom")
     if how.startswith("exits"):
         sys.exit(3)
+    if how == "sleeps":
+        time.sleep(SLEEP_SECONDS)
+        return
     if how == "is killed":
         os.kill(os.getpid(), signal.SIGKILL)
     kill_servers(how)
@@ -193,6 +199,13 @@ def test_launch_raises_the_first_failure(work, how, words):
         slackwater.launch(work, how, workers=3, servers=2, failure_timeout=float(NEVER))
     assert str(raised.value).startswith(f"worker 1 failed: {words}")
     assert (raised.value.node, raised.value.reason) == ("worker 1", BOOM if how == "raises" else ENDED)
+
+
+def test_launch_raises_that_a_worker_was_in_one_clock_for_longer_than_the_clock_timeout():
+    with pytest.raises(slackwater.RunError) as raised:
+        slackwater.launch(count, "sleeps", workers=2, servers=1, failure_timeout=float(NEVER), clock_timeout=1.0)
+    assert raised.value.node == "worker 1"
+    assert re.match(r"it was in clock \d+ for .* without waiting for others", raised.value.reason), raised.value
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asks /proc")

@@ -5,7 +5,7 @@
 
 mod process;
 
-use process::{ENDLESS, Folder, Process, Signal, free_address, is_alive, signal, start};
+use process::{ENDLESS, Folder, Process, Signal, fails, free_address, is_alive, signal, start};
 
 /// A failure timeout that no test waits for.
 const LONG: &str = "--failure-timeout=600";
@@ -131,4 +131,22 @@ fn launch_names_the_worker_that_failed_by_itself() {
         let words = format!("lost {name}: it could not go on: ");
         assert!(others.iter().all(|line| line.contains(&words)), "{words}: {others:?}");
     }
+}
+
+/// Every clock takes longer than the clock timeout, so the run ends in the first one.
+#[test]
+fn launch_names_a_worker_that_is_in_one_clock_for_longer_than_the_clock_timeout() {
+    let program = ["demo", "--rows=600", "--features=500", "--base-ms=4000", "--clocks=10", "--out=/dev/null"];
+    let launch = ["launch", LONG, "--servers=1", "--workers=2", "--clock-timeout=1", "--"];
+    let mut launch = start("launch", &[&launch[..], &program].concat());
+    assert!(!launch.end(), "{}", launch.stderr());
+    let said = launch.stderr();
+    let words = ["error: the run failed: ", "lost worker ", "it was in clock 0 for ", "--clock-timeout is too short"];
+    assert!(words.iter().all(|words| said.contains(words)), "{said}");
+}
+
+#[test]
+fn clock_timeout_is_refused_by_a_server_that_does_not_coordinate() {
+    let coordinator = format!("--coordinator={}", free_address());
+    fails(&["server", &coordinator, "--clock-timeout=1"], "--clock-timeout belongs to the coordinator");
 }
