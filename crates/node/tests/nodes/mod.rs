@@ -12,7 +12,7 @@ use std::time::Duration;
 use wire::NodeRole;
 
 /// A test that waits longer for one event hangs.
-const LIMIT: Duration = Duration::from_secs(30);
+pub const LIMIT: Duration = Duration::from_secs(30);
 
 pub fn start_coordinator(
     (transport, waiter): (impl Transport + 'static, impl Waiter + 'static),
