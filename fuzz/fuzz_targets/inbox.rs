@@ -5,7 +5,7 @@
 use inputs::{SERVER, WORKER};
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
-use net::{ChunkedSocket, Inbox};
+use net::{ChunkedSocket, Inbox, Promises};
 use std::collections::VecDeque;
 use wire::Pool;
 
@@ -28,7 +28,8 @@ fn run(input: &mut Unstructured) -> Result<()> {
         pieces.push_back(bytes.drain(..count).collect());
     }
     let mut socket = ChunkedSocket(pieces);
-    let mut inbox = Inbox::new();
+    // Some buffers grow while bytes arrive.
+    let mut inbox = Inbox::new(Promises::new(100_000));
     let pool = Pool::new();
     let mut received = Vec::new();
     loop {

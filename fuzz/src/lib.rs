@@ -18,7 +18,7 @@ use wire::{
     Acked, Bits, ChangeChunk, ChunkContents, Control, Delta, FailedClock, Frame, HEADER_BYTES, Head, Header, KeyPart,
     LeasedPart, Marker, Message, Payload, Pool, Pull, PullRefused, Pulled, Push, ReadWaiting, Refresh, Refreshed,
     Refusal, Refused, ReplicaChunk, Replicated, Resend, ResendReason, Signature, Tune, Wants, WireError, Writes,
-    decode, encode,
+    decode, encode_unchecked,
 };
 
 /// The node of the server under test.
@@ -83,7 +83,7 @@ pub fn specs() -> Vec<TableSpec> {
 #[must_use]
 pub fn bytes_of(frame: &Frame) -> Vec<u8> {
     let mut bytes = Vec::new();
-    encode(frame, &mut bytes);
+    encode_unchecked(frame, &mut bytes);
     frame.message.payloads().iter().for_each(|payload| bytes.extend_from_slice(payload.bytes()));
     bytes
 }

@@ -2,7 +2,7 @@
 //! coordinator and the nodes listen at, and the address that each node advertises to the others.
 
 use crate::{Connect, Error};
-use net::{SocketSettings, SocketTransport, SocketWaiter, listen};
+use net::{Limits, SocketSettings, SocketTransport, SocketWaiter, listen};
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use types::{NodeId, Role};
@@ -132,6 +132,7 @@ impl CoordinatorAddress {
             pool: Pool::new(),
             same_host: connect.same_host,
             security: connect.access.security(Role::Coordinator)?,
+            limits: Limits::default(),
         };
         if !self.is_of_several() {
             return self.listen_here(&settings);
@@ -220,6 +221,7 @@ impl CoordinatorAddress {
             pool: pool.clone(),
             same_host: connect.same_host,
             security: connect.access.security(role)?,
+            limits: Limits::default(),
         };
         let (mut transport, waiter, bound) = listen_at_first(&listens, &settings)
             .map_err(|error| unusable(&listens[0].to_string(), error.to_string()))?;

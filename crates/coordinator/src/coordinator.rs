@@ -18,6 +18,7 @@ mod tests;
 
 use crate::barriers::Barriers;
 use crate::checkpoints::{CheckpointOutcome, Checkpoints, Resume, RunView};
+use crate::join_budget::JoinBudget;
 use crate::leases::{DataSet, LeaseView, Leases};
 use crate::liveness::{Liveness, LivenessLimits};
 use crate::members::{Hearing, JoinRequest, Members};
@@ -46,6 +47,8 @@ pub struct Coordinator {
     settings: Settings,
     timeouts: Timeouts,
     members: Members,
+    /// Not saved: a successor begins with a full one.
+    join_budget: JoinBudget,
     plans: Plans,
     placement: Placement,
     tables: Tables,
@@ -76,6 +79,7 @@ impl Coordinator {
             timeouts: Timeouts::new(failure_timeout, settings.is_elastic()),
             settings,
             members: Members::default(),
+            join_budget: JoinBudget::default(),
             plans: Plans::default(),
             placement: Placement::default(),
             tables: Tables::default(),

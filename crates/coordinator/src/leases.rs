@@ -13,6 +13,7 @@ mod tests;
 use crate::members::Members;
 pub(crate) use data_set::DataSet;
 use lease::SavedLeases;
+use types::limits::{DATA_SETS, NAME_BYTES, TEXT_BYTES};
 use types::{Clock, NodeId, Source, Span, Time};
 use wire::{Field, Head, LeaseTerms, Outbox, Reader, WireError};
 
@@ -47,6 +48,14 @@ impl Leases {
     pub fn open(&mut self, name: &str, terms: LeaseTerms) -> Result<u32, String> {
         if let Some(set) = self.sets.iter_mut().find(|set| set.name() == name) {
             return set.open_again(terms);
+        }
+        if self.sets.len() >= DATA_SETS {
+            return Err(format!("the run has its {DATA_SETS} data sets already; lease one of them"));
+        }
+        for (what, text, most) in [("name", name, NAME_BYTES), ("description", &terms.input, TEXT_BYTES)] {
+            if text.len() > most {
+                return Err(format!("the {what} of the data set has {} bytes, and {most} are allowed", text.len()));
+            }
         }
         let number = self.sets.len() as u32;
         self.sets.push(DataSet::new(number, name.to_owned(), terms)?);

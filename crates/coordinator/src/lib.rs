@@ -10,6 +10,7 @@
 // The machine, its inputs and its settings.
 mod coordinator;
 mod input;
+mod join_budget;
 mod settings;
 
 // The parts.

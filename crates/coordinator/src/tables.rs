@@ -12,6 +12,7 @@ use crate::members::Members;
 use crate::saved::{self, get_map, put_map};
 use crate::say::say;
 use std::collections::{BTreeMap, BTreeSet};
+use types::limits::TABLES;
 use types::{Clock, NodeId, Span, TableId, TableSpec, Time};
 use wire::{Control, Field, Outbox, Reader, TableStatus, WireError};
 
@@ -97,8 +98,14 @@ impl Tables {
         if let Err(error) = codec::check_spec(&spec) {
             return say(from, Control::TableRefused { name, problem: error.to_string() }, out);
         }
-        if !may_make && !self.tables.contains_key(&name) {
-            if !self.deferred.contains(&(from, spec.clone())) {
+        let is_new = !self.tables.contains_key(&name);
+        if is_new && self.tables.len() >= TABLES {
+            let problem = format!("the run has its {TABLES} tables already; put rows of several tables into one");
+            return say(from, Control::TableRefused { name, problem }, out);
+        }
+        if !may_make && is_new {
+            // A worker whose request is not kept asks again.
+            if self.deferred.len() < TABLES && !self.deferred.contains(&(from, spec.clone())) {
                 self.deferred.push((from, spec));
             }
             return;

@@ -8,12 +8,13 @@
 mod free;
 mod local;
 mod lock;
+mod refusal;
 mod shared;
 mod socket;
 
 #[cfg(fuzzing)]
 #[doc(hidden)]
-pub use socket::{ChunkedSocket, CloseReason, Inbox};
+pub use socket::{ChunkedSocket, CloseReason, Inbox, Promises};
 
 /// One end of a shared-memory connection, for tests that put a proxy between two nodes.
 #[doc(hidden)]
@@ -22,11 +23,11 @@ pub use shared::{SharedStream, call as call_shared, open as open_shared};
 pub use free::free_address;
 pub use local::{Exchange, LocalTransport, LocalWaiter};
 pub use lock::lock;
-pub use socket::{SameHost, Security, SocketSettings, SocketTransport, SocketWaiter, listen};
+pub use socket::{Limits, SameHost, Security, SocketSettings, SocketTransport, SocketWaiter, listen};
 
 use std::net::SocketAddr;
-use std::time::Duration;
-use types::{KeyFingerprint, NodeId};
+use std::time::{Duration, Instant};
+use types::{KeyFingerprint, NodeId, Refusals};
 use wire::{Frame, Member};
 
 /// An event that a transport reports.
@@ -48,6 +49,11 @@ pub trait Transport: Send {
     fn flush(&mut self);
     /// The next event, if there is one.
     fn next(&mut self) -> Option<TransportEvent>;
+    /// Time has passed: closes connections whose peers take too long. Call it a few times a second,
+    /// after reading what has arrived.
+    fn tick(&mut self, now: Instant) {
+        let _ = now;
+    }
     /// Prepares to read every connection without asking the system which have data. Returns false,
     /// and does nothing, if there are so many connections that asking is cheaper.
     fn glance(&mut self) -> bool {
@@ -126,6 +132,6 @@ pub struct Traffic {
     /// Frames handed to the machine whose sender has shown no certificate: all of them in an
     /// insecure run, none in a secured one.
     pub unauthenticated: u64,
-    /// Connections closed because the peer broke the protocol or was a stranger.
-    pub refused: u64,
+    /// Connections that were refused, or closed for what the peer did, by reason.
+    pub refused: Refusals,
 }

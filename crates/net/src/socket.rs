@@ -8,10 +8,14 @@ mod addresses;
 #[cfg(any(test, fuzzing))]
 mod chunked;
 mod connection;
+mod deadlines;
 mod guard;
 mod inbox;
-mod refusals;
+mod limits;
+mod log_budget;
+mod promises;
 mod send_queue;
+mod strangers;
 mod stream;
 mod tls;
 mod transport;
@@ -23,8 +27,11 @@ pub use chunked::ChunkedSocket;
 pub use guard::Security;
 #[cfg(fuzzing)]
 pub use inbox::{CloseReason, Inbox};
+pub use limits::Limits;
 use mio::net::TcpListener;
 use mio::{Interest, Poll, Token};
+#[cfg(fuzzing)]
+pub use promises::Promises;
 use socket2::{Domain, Socket, Type};
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -61,8 +68,10 @@ pub enum SameHost {
 #[derive(Clone, Debug)]
 pub struct SocketSettings {
     /// Whether this node stops reading a worker's requests while the worker does not read its
-    /// answers (backpressure). For servers and coordinators. They never pause each other: two
-    /// servers that backfill each other's replicas would deadlock.
+    /// answers (backpressure), and closes a connection for which too much waits. For servers and
+    /// coordinators. They never pause each other: two servers that backfill each other's replicas
+    /// would deadlock. A worker pauses peers without a place only: what waits for its servers is
+    /// what its own program has pushed.
     pub pauses: bool,
     /// The pool that received payloads are stored in.
     pub pool: Pool,
@@ -70,6 +79,8 @@ pub struct SocketSettings {
     pub same_host: SameHost,
     /// How connections are secured.
     pub security: Security,
+    /// How many connections there are, and how long peers may take.
+    pub limits: Limits,
 }
 
 impl SocketSettings {
@@ -107,6 +118,7 @@ pub fn listen(
     let ready = Arc::new(Mutex::new(Vec::new()));
     let watch = WatchList::default();
     let lines = WatchedRings::of(&watch);
-    let transport = SocketTransport::new(poll.registry().try_clone()?, listener, door, watch, ready.clone(), settings);
+    let registry = poll.registry().try_clone()?;
+    let transport = SocketTransport::new(registry, listener, door, watch, (ready.clone(), waker.clone()), settings);
     Ok((transport, SocketWaiter::new(poll, ready, waker, lines), address))
 }

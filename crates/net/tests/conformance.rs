@@ -2,7 +2,7 @@
 //! transport runs them all.
 
 use identity::{Credentials, JobToken, Token};
-use net::{Exchange, SameHost, Security, SocketSettings, Traffic, Transport, TransportEvent, Waiter, listen};
+use net::{Exchange, Limits, SameHost, Security, SocketSettings, Traffic, Transport, TransportEvent, Waiter, listen};
 use rustls::pki_types::UnixTime;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -63,7 +63,7 @@ fn socket_nodes(names: &[NodeId], same_host: SameHost, token: Option<&Token>) ->
             token.map(|token| Credentials::of_token(token, role, "test", UnixTime::now()).expect("signed"));
         let key = credentials.as_ref().map(|credentials| credentials.own().key);
         let security = credentials.map_or(Security::Insecure, Security::Tls);
-        let settings = SocketSettings { pauses, pool: Pool::new(), same_host, security };
+        let settings = SocketSettings { pauses, pool: Pool::new(), same_host, security, limits: Limits::default() };
         let (transport, waiter, address) = listen(any_port, settings).expect("a free port");
         members.push(Member { node: *name, address: address.to_string(), key });
         nodes.push(Node { name: *name, transport: Box::new(transport), waiter: Box::new(waiter) });
@@ -420,7 +420,7 @@ fn traffic_counts_agree_at_both_ends<F: Fixture>() {
     let ours = worker.transport.traffic();
     let theirs = server.transport.traffic();
     let frames = |after: Traffic, before: Traffic| {
-        (after.frames_out - before.frames_out, after.frames_in - before.frames_in, after.refused)
+        (after.frames_out - before.frames_out, after.frames_in - before.frames_in, after.refused.total())
     };
     assert_eq!(frames(ours, before), (20, 7, 0));
     assert_eq!(frames(theirs, theirs_before), (7, 20, 0));
@@ -446,7 +446,7 @@ fn bytes_counted<F: Fixture>() -> u64 {
     let frames: Vec<Frame> = (0..20).map(|n| push(ONE, SERVER, n, n, 4 * n as usize)).collect();
     let bytes = |frame: &Frame| {
         let mut small = Vec::new();
-        encode(frame, &mut small);
+        encode(frame, &mut small).expect("sendable");
         small.len() + frame.message.payloads().iter().map(|payload| payload.len()).sum::<usize>()
     };
     frames.iter().cloned().for_each(|frame| worker.send(frame));
@@ -487,13 +487,13 @@ fn call(address: SocketAddr, frame: &Frame) -> std::net::TcpStream {
 
 fn say(stream: &mut std::net::TcpStream, frame: &Frame) {
     let mut bytes = Vec::new();
-    encode(frame, &mut bytes);
+    encode(frame, &mut bytes).expect("sendable");
     std::io::Write::write_all(stream, &bytes).expect("written");
 }
 
 fn hears(stream: &mut std::net::TcpStream, frame: &Frame) {
     let mut expected = Vec::new();
-    encode(frame, &mut expected);
+    encode(frame, &mut expected).expect("sendable");
     let mut heard = vec![0; expected.len()];
     stream.set_read_timeout(Some(LIMIT)).expect("a socket");
     std::io::Read::read_exact(stream, &mut heard).expect("said on this connection");
@@ -513,8 +513,13 @@ fn is_over(stream: &mut std::net::TcpStream) -> bool {
 /// A TCP node whose peers are plain sockets, and the address at which it listens.
 fn lone(name: NodeId) -> (Node, SocketAddr) {
     let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
-    let settings =
-        SocketSettings { pauses: false, pool: Pool::new(), same_host: SameHost::Tcp, security: Security::Insecure };
+    let settings = SocketSettings {
+        pauses: false,
+        pool: Pool::new(),
+        same_host: SameHost::Tcp,
+        security: Security::Insecure,
+        limits: Limits::default(),
+    };
     let (transport, waiter, address) = listen(any_port, settings).expect("a free port");
     (Node { name, transport: Box::new(transport), waiter: Box::new(waiter) }, address)
 }

@@ -6,7 +6,7 @@ mod logged;
 mod peer;
 
 use logged::Log;
-use net::{SameHost, Security, SocketSettings, Traffic, Transport, TransportEvent, Waiter, listen};
+use net::{Limits, SameHost, Security, SocketSettings, Traffic, Transport, TransportEvent, Waiter, listen};
 use peer::{DOWN, HEAD, MEMORY, RING, SEALS, SharedPeer, TAIL, UP};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -21,8 +21,16 @@ use wire::{Control, Frame, HEADER_BYTES, Head, Keys, Member, Message, Payload, P
 const LIMIT: Duration = Duration::from_secs(30);
 const SERVER: NodeId = NodeId::Server(0);
 
+/// Peers of these tests are strangers, and there are many of them.
 fn settings() -> SocketSettings {
-    SocketSettings { pauses: true, pool: Pool::new(), same_host: SameHost::default(), security: Security::Insecure }
+    let limits = Limits { strangers: 2_000, strangers_per_address: 2_000, ..Limits::default() };
+    SocketSettings {
+        pauses: true,
+        pool: Pool::new(),
+        same_host: SameHost::default(),
+        security: Security::Insecure,
+        limits,
+    }
 }
 
 fn any_port() -> SocketAddr {
@@ -145,7 +153,7 @@ impl Echo {
     }
 
     fn refused(&self) -> u64 {
-        self.traffic.lock().expect("not poisoned").refused
+        self.traffic.lock().expect("not poisoned").refused.total()
     }
 
     fn connect(&self, way: NodeAddress) -> Peer {
@@ -205,7 +213,7 @@ fn push(worker: u32, rows: u64, bytes: usize) -> Frame {
 
 fn bytes_of(frame: &Frame) -> Vec<u8> {
     let mut bytes = Vec::new();
-    encode(frame, &mut bytes);
+    encode(frame, &mut bytes).expect("sendable");
     frame.message.payloads().iter().for_each(|payload| bytes.extend_from_slice(payload.bytes()));
     bytes
 }
@@ -538,5 +546,5 @@ fn a_refused_peer_is_reported_as_disconnected_and_can_call_again() {
             "{events:?}"
         );
     }
-    assert_eq!(transport.traffic().refused, 3);
+    assert_eq!(transport.traffic().refused.total(), 3);
 }

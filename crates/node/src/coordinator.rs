@@ -16,6 +16,7 @@ use std::fmt;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use types::limits::FRAMES_PER_TURN;
 use types::{NodeId, Time};
 use wire::{Control, Frame, Head, Message};
 
@@ -170,6 +171,10 @@ struct Candidacy {
     silence: Option<String>,
     silence_reminder: Reminder,
     missing_reminder: Reminder,
+    /// Whether frames may be unread that have arrived.
+    has_more: bool,
+    /// When the machine last ticked.
+    ticked: Option<Instant>,
 }
 
 /// How a coordinator ends.
@@ -192,13 +197,15 @@ impl Candidacy {
             silence: None,
             silence_reminder: Reminder::default(),
             missing_reminder: Reminder::default(),
+            has_more: false,
+            ticked: None,
         }
     }
 
     fn run(mut self, mut transport: impl Transport, mut waiter: impl Waiter) -> Ended {
         let mut reported: Option<Instant> = None;
         loop {
-            waiter.wait(Some(LOOK));
+            waiter.wait(Some(if self.has_more { Duration::ZERO } else { LOOK }));
             let now = self.now();
             let turned = self.turn(now, &mut transport);
             transport.flush();
@@ -213,15 +220,21 @@ impl Candidacy {
         }
     }
 
-    /// One turn of the loop. Reads everything that has arrived before it judges who is silent:
-    /// this process may not have run for a while.
+    /// One turn of the loop. Reads a bounded number of frames, so that their answers go out before
+    /// more are made. Reads everything that has arrived before it judges who is silent, unless more
+    /// arrives than it can read: this process may not have run for a while.
     fn turn(&mut self, now: Time, transport: &mut impl Transport) -> ControlFlow<Ended> {
         self.take_registry_events()?;
         if self.leading.as_ref().is_some_and(|leading| Instant::now() >= leading.until) {
             self.lead_no_more();
             self.registry.campaign();
         }
-        while let Some(event) = transport.next() {
+        self.has_more = true;
+        for _ in 0..FRAMES_PER_TURN {
+            let Some(event) = transport.next() else {
+                self.has_more = false;
+                break;
+            };
             match (&mut self.leading, event) {
                 (Some(leading), event) => leading.take(now, event, transport),
                 (None, TransportEvent::Frame(frame)) => {
@@ -236,8 +249,12 @@ impl Candidacy {
             if let Err(error) = leading.settle(&self.settings) {
                 return ControlFlow::Break(Err(error));
             }
-            leading.tick(now, transport);
+            if !self.has_more || self.ticked.is_none_or(|ticked| ticked.elapsed() >= LOOK) {
+                self.ticked = Some(Instant::now());
+                leading.tick(now, transport);
+            }
         }
+        transport.tick(Instant::now());
         if self.settings.leave.is_asked() {
             self.leave(transport)?;
         }

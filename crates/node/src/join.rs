@@ -6,6 +6,7 @@ use crate::shell_control::ShellControl;
 use crate::{LeaveSignal, NodeError};
 use net::{Transport, TransportEvent, Waiter};
 use std::time::{Duration, Instant};
+use types::limits::{ADDRESS_BYTES, NAME_BYTES};
 use types::{Clock, NodeId, Plan, Source, Span, WorkerId};
 use wire::{Control, Frame, Head, Leader, Member, Message, NodeRole};
 
@@ -74,6 +75,7 @@ pub fn join(
     leave: &LeaveSignal,
 ) -> Result<JoinedRun, NodeError> {
     let JoinRequest { role, place: wanted, job } = request;
+    check_lengths(address, job)?;
     let provisional = provisional_name(role, token);
     transport.rename(provisional);
     let begin = Instant::now();
@@ -172,6 +174,7 @@ pub fn join(
                 }
             }
         }
+        transport.tick(Instant::now());
         if heard.elapsed() > ELSEWHERE_AFTER {
             heard = Instant::now();
             transport.call_elsewhere(NodeId::Coordinator, "");
@@ -202,6 +205,16 @@ pub fn join(
             waiter.wait(Some(Duration::from_millis(20)));
         }
     }
+}
+
+/// Fails if the coordinator would refuse the address or the name of the job.
+fn check_lengths(address: &str, job: &str) -> Result<(), NodeError> {
+    let texts = [("the address of this node", address, ADDRESS_BYTES), ("the name of its job", job, NAME_BYTES)];
+    let too_long = texts.into_iter().find(|(_, text, most)| text.len() > *most);
+    let reason = |(what, text, most): (&str, &str, usize)| NodeError::JoinRefused {
+        reason: format!("{what} has {} bytes, and {most} are allowed: choose a shorter one", text.len()),
+    };
+    too_long.map_or(Ok(()), |text| Err(reason(text)))
 }
 
 /// The name that a node uses until the coordinator names it, from a range that the coordinator does
@@ -277,6 +290,18 @@ mod tests {
             let error = join_hearing(events).expect_err("it never begins").to_string();
             assert!(error.contains(words), "{error} after {said}");
         }
+    }
+
+    #[test]
+    fn an_address_or_job_that_is_too_long_is_refused_before_the_node_asks() {
+        let long = |bytes: usize| "x".repeat(bytes);
+        // (address, job, a word of the refusal)
+        let cases = [(long(ADDRESS_BYTES + 1), String::new(), "address"), (String::new(), long(NAME_BYTES + 1), "job")];
+        for (address, job, word) in cases {
+            let refused = check_lengths(&address, &job).expect_err("too long").to_string();
+            assert!(refused.contains(word), "{refused}");
+        }
+        assert_eq!(check_lengths(&long(ADDRESS_BYTES), &long(NAME_BYTES)), Ok(()));
     }
 
     #[test]

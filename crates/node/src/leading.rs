@@ -1,8 +1,9 @@
 //! A coordinator that leads: its machine, and the frames that it holds back.
 //!
 //! It saves every decision before a node learns of it (write-ahead): frames wait until the registry
-//! has saved the memory that explains them. Only answers to heartbeats do not wait: they say no
-//! more than that this coordinator leads.
+//! has saved the memory that explains them. Only answers to heartbeats and to questions for the
+//! status do not wait: the former say no more than that this coordinator leads, and no node acts on
+//! the latter.
 //!
 //! A coordinator whose leader lease has ended drops its machine. The next leader continues from the
 //! saved memory.
@@ -17,6 +18,7 @@ use coordinator::{Coordinator, CoordinatorInput};
 use net::{Transport, TransportEvent};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
+use types::limits::HELD_ANSWERS;
 use types::{NodeId, Source, Span, Time};
 use wire::{Control, Frame, Message, Outbox};
 
@@ -178,11 +180,17 @@ impl LeadingCoordinator {
             }
             TransportEvent::Frame(frame) => {
                 self.broken.heard(frame.head.from);
-                if self.admits(&frame) {
+                if !self.is_overwhelmed_by(&frame) && self.admits(&frame) {
                     self.take_frame(now, frame, transport);
                 }
             }
         }
+    }
+
+    /// Whether too many answers wait for the registry to handle this frame. Nodes repeat what is not
+    /// answered.
+    fn is_overwhelmed_by(&self, frame: &Frame) -> bool {
+        self.held.len() >= HELD_ANSWERS && !matches!(frame.message, Message::Control(Control::Heartbeat { .. }))
     }
 
     fn take_frame(&mut self, now: Time, frame: Frame, transport: &mut impl Transport) {
@@ -231,12 +239,14 @@ impl LeadingCoordinator {
         self.hold(out, transport);
     }
 
-    /// Holds frames back until the next memory is saved. Sends heartbeats at once.
+    /// Holds frames back until the next memory is saved. Sends heartbeats and the status at once.
     fn hold(&mut self, mut out: Outbox, transport: &mut impl Transport) {
         for mut frame in out.drain() {
             self.recorder.iter().for_each(|recorder| recorder.output(&frame));
             frame.head.source = Source(self.term);
-            if matches!(frame.message, Message::Control(Control::Heartbeat { .. })) && Instant::now() < self.until {
+            let waits_not =
+                matches!(frame.message, Message::Control(Control::Heartbeat { .. } | Control::Status { .. }));
+            if waits_not && Instant::now() < self.until {
                 transport.send(frame);
             } else {
                 // If this turn changes the memory, it gets the next number.

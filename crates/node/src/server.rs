@@ -235,6 +235,7 @@ pub fn run_server(
         }
         if read - ticked >= if machine.hurries() { HURRIED_TICK } else { TICK } {
             ticked = read;
+            transport.tick(read);
             if let Some(recorder) = &recorder {
                 recorder.input(ServerInput::Tick(now));
             }

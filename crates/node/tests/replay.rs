@@ -3,7 +3,9 @@
 
 mod nodes;
 
-use net::{Exchange, LocalTransport, LocalWaiter, SameHost, Security, SocketSettings, Transport, Waiter, listen};
+use net::{
+    Exchange, Limits, LocalTransport, LocalWaiter, SameHost, Security, SocketSettings, Transport, Waiter, listen,
+};
 use node::{
     Driver, NodeError, RECORDING_BYTES, Recorder, Recording, RecordingError, Replayed, ServerSettings, replay,
     replay_file,
@@ -232,7 +234,13 @@ fn replay_of_a_run_over_sockets_sends_the_same_bytes() {
         let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
         let (transport, waiter, address) = listen(
             any_port,
-            SocketSettings { pauses, pool: Pool::new(), same_host: SameHost::default(), security: Security::Insecure },
+            SocketSettings {
+                pauses,
+                pool: Pool::new(),
+                same_host: SameHost::default(),
+                security: Security::Insecure,
+                limits: Limits::default(),
+            },
         )
         .expect("a free port");
         (transport, waiter, address.to_string())

@@ -10,9 +10,10 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use types::Refusals;
 
 pub(crate) type Labels = Vec<(&'static str, String)>;
-type Counts = Family<Labels, Counter>;
+pub(crate) type Counts = Family<Labels, Counter>;
 type Seconds = Family<Labels, Counter<f64, AtomicU64>>;
 pub(crate) type Levels = Family<Labels, Gauge>;
 pub(crate) type Numbers = Family<Labels, Gauge<f64, AtomicU64>>;
@@ -82,8 +83,8 @@ pub struct WorkerState {
     pub bytes_received: u64,
     /// Parts of the worker's pushes that a server refused.
     pub refused_parts: u64,
-    /// Connections that the worker closed because of malformed data on them.
-    pub refused_connections: u64,
+    /// Connections that the worker refused, or closed for what the peer did.
+    pub refused_connections: Refusals,
     /// Malformed lines that were skipped.
     pub bad_rows: u64,
     /// Seconds waited: for other workers, for the network, at barriers.
@@ -147,7 +148,7 @@ impl Metrics {
             ("rows", "Rows learnt from", &inner.rows),
             ("bad_rows", "Malformed lines of input that were skipped", &inner.bad_rows),
             ("refused_parts", "Parts of pushes that a server refused", &inner.refused_parts),
-            ("refused_connections", "Connections closed for what came over them", &inner.refused_connections),
+            ("refused_connections", "Connections refused, or closed for what the peer did", &inner.refused_connections),
             (
                 "unauthenticated_frames",
                 "Frames handled whose sender had shown no certificate",
@@ -200,6 +201,7 @@ impl Metrics {
     pub fn worker(&self, rank: u32) -> WorkerMetrics {
         let of = || vec![("worker", rank.to_string())];
         let inner = &self.0;
+        set_refusals(&inner.refused_connections, &of(), &Refusals::default());
         let waiting = |reason: &str| vec![("worker", rank.to_string()), ("reason", reason.to_owned())];
         WorkerMetrics {
             sent: inner.sent.get_or_create_owned(&of()),
@@ -208,7 +210,7 @@ impl Metrics {
             rows: inner.rows.get_or_create_owned(&of()),
             bad_rows: inner.bad_rows.get_or_create_owned(&of()),
             refused_parts: inner.refused_parts.get_or_create_owned(&of()),
-            refused_connections: inner.refused_connections.get_or_create_owned(&of()),
+            refused_connections: inner.refused_connections.clone(),
             parked_reads: inner.parked_reads.get_or_create_owned(&of()),
             waited: REASONS.map(|reason| inner.waited.get_or_create_owned(&waiting(reason))),
             staleness: inner.staleness.get_or_create_owned(&of()),
@@ -240,7 +242,7 @@ pub struct WorkerMetrics {
     rows: Counter,
     bad_rows: Counter,
     refused_parts: Counter,
-    refused_connections: Counter,
+    refused_connections: Counts,
     parked_reads: Counter,
     waited: [Counter<f64, AtomicU64>; 3],
     staleness: Histogram,
@@ -291,7 +293,7 @@ impl WorkerMetrics {
         set_total(&self.sent, state.bytes_sent);
         set_total(&self.received, state.bytes_received);
         set_total(&self.refused_parts, state.refused_parts);
-        set_total(&self.refused_connections, state.refused_connections);
+        set_refusals(&self.refused_connections, &[("worker", self.rank.clone())], &state.refused_connections);
         set_total(&self.bad_rows, state.bad_rows);
         for (counter, seconds) in self.waited.iter().zip(state.waited_seconds) {
             counter.inner().store(seconds.to_bits(), Ordering::Relaxed);
@@ -304,6 +306,14 @@ impl WorkerMetrics {
 
 pub(crate) fn set_total(counter: &Counter, total: u64) {
     counter.inner().store(total, Ordering::Relaxed);
+}
+
+/// Sets the refused connections of a node, by reason.
+pub(crate) fn set_refusals(counts: &Counts, of: &[(&'static str, String)], refusals: &Refusals) {
+    for (reason, total) in refusals.by_name() {
+        let labels: Labels = [of, &[("reason", reason.to_owned())]].concat();
+        set_total(&counts.get_or_create_owned(&labels), total);
+    }
 }
 
 pub(crate) fn set(gauge: &Gauge, now: u64) {

@@ -1,8 +1,9 @@
 //! The metrics of a server. Metrics that workers have, too, share one name; a label tells server
 //! and worker apart.
 
-use crate::metrics::{Labels, Levels, Metrics, Numbers, set, set_total};
+use crate::metrics::{Labels, Levels, Metrics, Numbers, set, set_refusals, set_total};
 use prometheus_client::registry::{Registry, Unit};
+use types::Refusals;
 
 /// The measurements of a server at one time. They are totals since its start, except `rows_held`,
 /// `unsent_bytes` and `codecs`.
@@ -14,8 +15,8 @@ pub struct ServerState {
     pub bytes_received: u64,
     /// Parts of pushes that the server refused.
     pub refused_parts: u64,
-    /// Connections that the server closed because of malformed data on them.
-    pub refused_connections: u64,
+    /// Connections that the server refused, or closed for what the peer did.
+    pub refused_connections: Refusals,
     /// Frames that the server handled although their sender had shown no certificate.
     pub unauthenticated_frames: u64,
     /// Reads that were parked.
@@ -36,8 +37,8 @@ pub struct CoordinatorState {
     pub bytes_sent: u64,
     /// Bytes received.
     pub bytes_received: u64,
-    /// Connections that the coordinator closed because of what came over them.
-    pub refused_connections: u64,
+    /// Connections that the coordinator refused, or closed for what the peer did.
+    pub refused_connections: Refusals,
     /// Frames that the coordinator handled although their sender had shown no certificate.
     pub unauthenticated_frames: u64,
     /// Bytes that wait to be sent.
@@ -81,8 +82,8 @@ impl Metrics {
     /// use observe::{CoordinatorState, Metrics};
     ///
     /// let metrics = Metrics::new();
-    /// metrics.coordinator(&CoordinatorState { refused_connections: 2, ..CoordinatorState::default() });
-    /// assert!(metrics.text().contains("slackwater_refused_connections_total{node=\"coordinator\"} 2"));
+    /// metrics.coordinator(&CoordinatorState { bytes_sent: 2, ..CoordinatorState::default() });
+    /// assert!(metrics.text().contains("slackwater_sent_bytes_total{node=\"coordinator\"} 2"));
     /// ```
     pub fn coordinator(&self, state: &CoordinatorState) {
         let inner = &self.0;
@@ -90,11 +91,11 @@ impl Metrics {
         for (counts, total) in [
             (&inner.sent, state.bytes_sent),
             (&inner.received, state.bytes_received),
-            (&inner.refused_connections, state.refused_connections),
             (&inner.unauthenticated_frames, state.unauthenticated_frames),
         ] {
             set_total(&counts.get_or_create_owned(&of), total);
         }
+        set_refusals(&inner.refused_connections, &of, &state.refused_connections);
         set(&inner.servers.unsent.get_or_create_owned(&of), state.unsent_bytes);
     }
 
@@ -114,12 +115,12 @@ impl Metrics {
             (&inner.sent, state.bytes_sent),
             (&inner.received, state.bytes_received),
             (&inner.refused_parts, state.refused_parts),
-            (&inner.refused_connections, state.refused_connections),
             (&inner.unauthenticated_frames, state.unauthenticated_frames),
             (&inner.parked_reads, state.parked_reads),
         ] {
             set_total(&counts.get_or_create_owned(&of), total);
         }
+        set_refusals(&inner.refused_connections, &of, &state.refused_connections);
         set(&inner.servers.rows_held.get_or_create_owned(&of), state.rows_held);
         set(&inner.servers.unsent.get_or_create_owned(&of), state.unsent_bytes);
         for (direction, cost) in ["up", "down"].into_iter().zip(state.codecs) {

@@ -6,6 +6,7 @@ use observe::{CONTENT_TYPE, CodecCost, Exporter, Metrics, ServerState, WorkerSta
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
+use types::{RefusalReason, Refusals};
 
 fn ask(address: SocketAddr, request: &[u8]) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
@@ -32,10 +33,18 @@ fn exporter_answers_valid_requests_and_survives_others() {
         clock: 9,
         ..WorkerState::default()
     });
+    let mut refused_connections = Refusals::default();
+    (0..4).for_each(|_| refused_connections.count(RefusalReason::FrameTimeout));
     let down = CodecCost { ratio: Some(2.0), relative_error: Some(0.5), seconds_per_megabyte: None };
     metrics.server(
         1,
-        &ServerState { parked_reads: 6, rows_held: 8, codecs: [CodecCost::default(), down], ..ServerState::default() },
+        &ServerState {
+            refused_connections,
+            parked_reads: 6,
+            rows_held: 8,
+            codecs: [CodecCost::default(), down],
+            ..ServerState::default()
+        },
     );
     let exporter = Exporter::start("127.0.0.1:0", metrics).unwrap();
     let address = exporter.address();
@@ -75,6 +84,9 @@ fn exporter_answers_valid_requests_and_survives_others() {
         "slackwater_loss{worker=\"3\"} 0.25",
         "slackwater_clock{worker=\"3\"} 9",
         "slackwater_parked_reads_total{server=\"1\"} 6",
+        "slackwater_refused_connections_total{server=\"1\",reason=\"frame_timeout\"} 4",
+        "slackwater_refused_connections_total{server=\"1\",reason=\"idle\"} 0",
+        "slackwater_refused_connections_total{worker=\"3\",reason=\"bad_frame\"} 0",
         "slackwater_rows_held{server=\"1\"} 8",
         "slackwater_codec_relative_error{server=\"1\",direction=\"down\"} 0.5",
         "# EOF",

@@ -27,7 +27,7 @@ impl Packed {
     #[must_use]
     pub fn new(frame: &Frame) -> Self {
         let mut front = Vec::new();
-        encode(frame, &mut front);
+        encode(frame, &mut front).expect("machines make frames that can be sent");
         Self { front, payloads: frame.message.payloads().map(|payload| payload.bytes().to_vec()) }
     }
 

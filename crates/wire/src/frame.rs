@@ -35,6 +35,7 @@ pub const MAX_BODY_BYTES: usize = 4 << 20;
 const MAGIC: [u8; 4] = *b"SLKW";
 /// The bytes of the header that the check covers.
 const CHECKED: usize = 80;
+const INVALID_NODE: WireError = WireError::Malformed("a node name that is not valid");
 
 /// The numbers of the formats that a payload went through, in order, filled up with zeros.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -158,7 +159,23 @@ impl WireError {
 }
 
 /// Appends the header and body of `frame` to `out`. The transport sends the payloads after them.
-pub fn encode(frame: &Frame, out: &mut Vec<u8>) {
+/// Fails, and appends nothing, if [`decode`] would refuse the frame.
+pub fn encode(frame: &Frame, out: &mut Vec<u8>) -> Result<(), WireError> {
+    let start = out.len();
+    encode_unchecked(frame, out);
+    let body = out.len() - start - HEADER_BYTES;
+    let acceptable = check_lengths(body, frame.message.payloads().map(Payload::len))
+        .and_then(|()| frame.message.check_keys())
+        .and_then(|()| [frame.head.from, frame.head.to].into_iter().try_for_each(check_node));
+    if acceptable.is_err() {
+        out.truncate(start);
+    }
+    acceptable
+}
+
+/// As [`encode`], also for frames that [`decode`] refuses: for hostile peers of tests.
+#[doc(hidden)]
+pub fn encode_unchecked(frame: &Frame, out: &mut Vec<u8>) {
     let start = out.len();
     out.resize(start + HEADER_BYTES, 0);
     frame.message.put(out);
@@ -186,6 +203,21 @@ pub fn encode(frame: &Frame, out: &mut Vec<u8>) {
     write(&head.examples.to_le_bytes());
     write(&head.codecs.0);
     seal(&mut out[start..]);
+}
+
+/// Refuses lengths of a body and of payloads that a frame cannot have.
+fn check_lengths(body: usize, [positions, values]: [usize; 2]) -> Result<(), WireError> {
+    let limits =
+        [("a body", body, MAX_BODY_BYTES), ("a key list", positions, PART_BYTES), ("a part", values, PART_BYTES)];
+    match limits.into_iter().find(|(_, found, most)| found > most) {
+        Some((what, found, most)) => Err(WireError::TooLong { what, bytes: found as u64, most: most as u64 }),
+        None => Ok(()),
+    }
+}
+
+/// Refuses a name whose number does not fit into its bits.
+fn check_node(node: NodeId) -> Result<(), WireError> {
+    if NodeId::from_bits(node.to_bits()) == Some(node) { Ok(()) } else { Err(INVALID_NODE) }
 }
 
 /// Writes a matching check into a header, for tests that damage frames and must get past the check.
@@ -223,17 +255,20 @@ impl Header {
         }
         let length = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]) as usize;
         let header = Self { bytes: *bytes, body: length(8), payloads: [length(12), length(16)] };
-        let limits = [
-            ("a body", header.body, MAX_BODY_BYTES),
-            ("a key list", header.payloads[0], PART_BYTES),
-            ("a part", header.payloads[1], PART_BYTES),
-        ];
-        for (what, found, most) in limits {
-            if found > most {
-                return Err(WireError::TooLong { what, bytes: found as u64, most: most as u64 });
-            }
-        }
+        check_lengths(header.body, header.payloads)?;
         Ok(header)
+    }
+
+    /// The bytes that follow the header.
+    #[must_use]
+    pub fn following(&self) -> usize {
+        self.body + self.payloads[0] + self.payloads[1]
+    }
+
+    /// The sender that the frame names; `None` if no node has this name.
+    #[must_use]
+    pub fn sender(&self) -> Option<NodeId> {
+        NodeId::from_bits(self.word(20) as u32)
     }
 
     fn word(&self, at: usize) -> u64 {
@@ -248,8 +283,7 @@ pub fn decode(header: &Header, body: &[u8], payloads: [Payload; 2]) -> Result<Fr
     if check(&header.bytes[..CHECKED], body) != header.word(CHECKED) {
         return Err(WireError::Damaged);
     }
-    let node =
-        |shifted: u64| NodeId::from_bits(shifted as u32).ok_or(WireError::Malformed("a node name that is not valid"));
+    let node = |shifted: u64| NodeId::from_bits(shifted as u32).ok_or(INVALID_NODE);
     let parties = header.word(20);
     if header.bytes[28..32] != [0; 4] {
         return Err(WireError::Malformed("a reserved field that is not zero"));
@@ -300,7 +334,7 @@ mod tests {
 
     fn through_bytes(frame: &Frame) -> Result<Frame, WireError> {
         let mut bytes = Vec::new();
-        encode(frame, &mut bytes);
+        encode(frame, &mut bytes).expect("sendable");
         let header = Header::parse(bytes[..HEADER_BYTES].try_into().expect("a header"))?;
         let payloads = frame.message.payloads().map(Clone::clone);
         assert_eq!(header.payloads, [payloads[0].len(), payloads[1].len()]);
@@ -328,7 +362,7 @@ mod tests {
     fn frames_with_any_damaged_byte_are_refused() {
         let frame = push();
         let mut bytes = Vec::new();
-        encode(&frame, &mut bytes);
+        encode(&frame, &mut bytes).expect("sendable");
         for index in 0..bytes.len() {
             let mut damaged = bytes.clone();
             damaged[index] ^= 0x10;
@@ -343,7 +377,7 @@ mod tests {
     #[test]
     fn headers_with_excessive_lengths_are_refused_before_allocation() {
         let mut bytes = Vec::new();
-        encode(&push(), &mut bytes);
+        encode(&push(), &mut bytes).expect("sendable");
         let mut header: [u8; HEADER_BYTES] = bytes[..HEADER_BYTES].try_into().expect("a header");
         for at in [8, 12, 16] {
             let kept = header;
@@ -356,7 +390,7 @@ mod tests {
     #[test]
     fn headers_of_another_version_are_distinguished_from_garbage() {
         let mut bytes = Vec::new();
-        encode(&push(), &mut bytes);
+        encode(&push(), &mut bytes).expect("sendable");
         let mut header: [u8; HEADER_BYTES] = bytes[..HEADER_BYTES].try_into().expect("a header");
         header[4] = 9;
         assert_eq!(Header::parse(&header).err(), Some(WireError::Version { theirs: 9 }));
@@ -368,7 +402,8 @@ mod tests {
     fn frames_have_one_encoding() {
         let head = Head::plain(NodeId::Worker(0), NodeId::Coordinator);
         let mut bytes = Vec::new();
-        encode(&Frame { head, message: Message::Control(Control::Heartbeat { heard: 0 }) }, &mut bytes);
+        encode(&Frame { head, message: Message::Control(Control::Heartbeat { heard: 0 }) }, &mut bytes)
+            .expect("sendable");
         // (what, a byte of the header, payloads that come with it)
         let payload = |bytes: usize| Payload::new(vec![0u8; bytes]);
         let cases = [

@@ -33,11 +33,11 @@ pub use buffer::{Backing, Fresh, MemoryKind, Payload, Pool};
 pub use changes::{ChangeChunk, ChangeStep, FollowerCursor};
 pub use feed::{FeedProgress, FeedReader, FeedStep};
 pub use field::{Field, Reader};
-#[doc(hidden)]
-pub use frame::seal;
 pub use frame::{
     CodecPipeline, Frame, HEADER_BYTES, Head, Header, MAX_BODY_BYTES, Stage, VERSION, WireError, decode, encode,
 };
+#[doc(hidden)]
+pub use frame::{encode_unchecked, seal};
 pub use heartbeats::Heartbeats;
 pub use keys::{KeyError, KeyPart, KeySlice, Keys, Signature};
 pub use leader::Leader;

@@ -165,6 +165,27 @@ impl Message {
         }
     }
 
+    /// Refuses keys that a receiver would refuse.
+    pub(crate) fn check_keys(&self) -> Result<(), WireError> {
+        match self {
+            Self::Push(push) => push.keys.check(),
+            Self::Pull(pull) => pull.keys.check(),
+            Self::Delta(delta) => delta.keys.check(),
+            Self::Pulled(_)
+            | Self::Refresh(_)
+            | Self::ReplicaChunk(_)
+            | Self::Marker(_)
+            | Self::Tune(_)
+            | Self::Acked(_)
+            | Self::Resend(_)
+            | Self::PullRefused(_)
+            | Self::ReadWaiting(_)
+            | Self::Refreshed(_)
+            | Self::Replicated(_)
+            | Self::Control(_) => Ok(()),
+        }
+    }
+
     pub(crate) fn put(&self, out: &mut Vec<u8>) {
         match self {
             Self::Push(push) => push.put(out),

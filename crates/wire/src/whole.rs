@@ -22,8 +22,10 @@ impl Field for Payload {
 /// Header, body and payloads one after the other, as on a connection.
 impl Field for Frame {
     fn put(&self, out: &mut Vec<u8>) {
-        encode(self, out);
-        self.message.payloads().iter().for_each(|payload| out.extend_from_slice(payload.bytes()));
+        // A frame that cannot be sent is not recorded either.
+        if encode(self, out).is_ok() {
+            self.message.payloads().iter().for_each(|payload| out.extend_from_slice(payload.bytes()));
+        }
     }
 
     fn get(input: &mut Reader<'_>) -> Result<Self, WireError> {

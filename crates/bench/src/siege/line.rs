@@ -15,7 +15,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, UnixTime};
 use rustls::version::TLS13;
 use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, Error, SignatureScheme, StreamOwned};
-use wire::{Frame, HEADER_BYTES, Header, Pool, decode, encode};
+use wire::{Frame, HEADER_BYTES, Header, Pool, decode, encode_unchecked};
 
 /// How long the peer waits for a connection, or for room to write.
 const ANSWER_LIMIT: Duration = Duration::from_millis(500);
@@ -124,7 +124,7 @@ pub(super) fn client_hello() -> anyhow::Result<Vec<u8>> {
 /// The bytes of a frame, with its payloads.
 pub(super) fn bytes_of(frame: &Frame) -> Vec<u8> {
     let mut bytes = Vec::new();
-    encode(frame, &mut bytes);
+    encode_unchecked(frame, &mut bytes);
     frame.message.payloads().iter().for_each(|payload| bytes.extend_from_slice(payload.bytes()));
     bytes
 }

@@ -5,14 +5,26 @@ use super::Coordinator;
 use crate::members::{GivenPlace, JoinRequest};
 use crate::placement::Placement;
 use crate::say::say;
+use types::limits::{ADDRESS_BYTES, NAME_BYTES};
 use types::{Clock, NodeId};
 use wire::{Control, Frame, Head, Message, Outbox};
+
+/// Why a node with a job or an address of these lengths cannot join. None if it can.
+fn refuses_lengths(job: &str, address: &str) -> Option<String> {
+    let texts = [("address", address.len(), ADDRESS_BYTES), ("job name", job.len(), NAME_BYTES)];
+    let too_long = texts.into_iter().find(|(_, bytes, most)| bytes > most);
+    too_long.map(|(what, bytes, most)| format!("its {what} has {bytes} bytes, and {most} are allowed"))
+}
 
 impl Coordinator {
     /// Answers a process that asks for a place.
     pub(super) fn join(&mut self, from: NodeId, job: &str, request: JoinRequest, out: &mut Outbox) {
         let token = request.token;
-        let refusal = self.settings.refuses_job(job).or_else(|| self.refuses_all());
+        if self.members.by_token(token).is_none() && !self.join_budget.take(self.now) {
+            return;
+        }
+        let refusal = refuses_lengths(job, &request.address).or_else(|| self.settings.refuses_job(job));
+        let refusal = refusal.or_else(|| self.refuses_all());
         let given = refusal.map_or_else(|| self.members.join(&self.settings, request, self.now), Err);
         match given {
             Ok(GivenPlace { node, source, is_new }) => {

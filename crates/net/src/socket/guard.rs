@@ -11,11 +11,12 @@
 
 use super::stream::ByteStream;
 use super::tls::TlsStream;
+use crate::refusal::Refusal;
 use identity::{Credentials, PeerIdentity};
 use mio::net::TcpStream;
 use std::collections::BTreeMap;
 use std::io::Result;
-use types::{KeyFingerprint, NodeId, Role};
+use types::{KeyFingerprint, NodeId, RefusalReason, Role};
 use wire::{Frame, Member, may_send, may_send_unseated};
 
 /// Names of nodes from this index on are provisional: the coordinator gives none of them.
@@ -38,7 +39,13 @@ pub(super) enum Verdict {
     /// The node drops it: it has not been told of the sender yet. The sender repeats what matters.
     NotYet,
     /// The peer breaks the rules: the connection closes.
-    Refused(String),
+    Refused(Refusal),
+}
+
+impl Verdict {
+    fn refused(reason: RefusalReason, words: String) -> Self {
+        Self::Refused(Refusal::new(reason, words))
+    }
 }
 
 /// Which peers a node talks to.
@@ -56,7 +63,8 @@ fn role_of(node: NodeId) -> Role {
     }
 }
 
-fn is_provisional(node: NodeId) -> bool {
+/// Whether a process calls itself so until the coordinator has named it.
+pub(super) fn is_provisional(node: NodeId) -> bool {
     match node {
         NodeId::Coordinator => false,
         NodeId::Server(index) | NodeId::Worker(index) => index >= PROVISIONAL,
@@ -102,14 +110,21 @@ impl Guard {
         }
     }
 
+    /// Whether a peer is known to be a node of the run.
+    pub fn has_place(&self, peer: &PeerIdentity) -> bool {
+        peer.role() == Role::Coordinator || self.keys.values().any(|key| *key == peer.key)
+    }
+
     /// Whether the peer that answered is the node that was called. Returns why not.
-    pub fn check_called(&self, node: NodeId, peer: &PeerIdentity) -> std::result::Result<(), String> {
+    pub fn check_called(&self, node: NodeId, peer: &PeerIdentity) -> std::result::Result<(), Refusal> {
         if peer.role() != role_of(node) {
-            return Err(format!("the process there is a {} ({}), and not {node}", peer.role(), peer.name));
+            let words = format!("the process there is a {} ({}), and not {node}", peer.role(), peer.name);
+            return Err(Refusal::new(RefusalReason::Role, words));
         }
         match self.keys.get(&node) {
             Some(key) if *key != peer.key => {
-                Err(format!("the process there has key {}, and {node} has key {key}", peer.key))
+                let words = format!("the process there has key {}, and {node} has key {key}", peer.key);
+                Err(Refusal::new(RefusalReason::NameTaken, words))
             }
             _ => Ok(()),
         }
@@ -120,7 +135,9 @@ impl Guard {
         let (Security::Tls(credentials), Some(peer)) = (&self.security, peer) else {
             return match self.security {
                 Security::Insecure => Verdict::Accepted,
-                Security::Tls(_) => Verdict::Refused("the handshake has not ended".to_owned()),
+                Security::Tls(_) => {
+                    Verdict::refused(RefusalReason::NotAuthenticated, "the handshake has not ended".to_owned())
+                }
             };
         };
         let from = frame.head.from;
@@ -131,27 +148,32 @@ impl Guard {
             Role::Worker | Role::Server | Role::Coordinator => role == role_of(from),
         };
         if !may_be {
-            return Verdict::Refused(format!("a {role} ({}) calls itself {from}", peer.name));
+            return Verdict::refused(RefusalReason::Role, format!("a {role} ({}) calls itself {from}", peer.name));
         }
         let own = credentials.own().role();
         if !may_send(role, &frame.message, own) {
             let kind = frame.message.kind_name();
-            return Verdict::Refused(format!("a {role} ({}) may not send {kind} to a {own}", peer.name));
+            let words = format!("a {role} ({}) may not send {kind} to a {own}", peer.name);
+            return Verdict::refused(RefusalReason::Role, words);
         }
         if is_provisional(from) {
             let kind =
                 || format!("{} has no place in the run and may not send {}", peer.name, frame.message.kind_name());
-            return if may_send_unseated(&frame.message) { Verdict::Accepted } else { Verdict::Refused(kind()) };
+            return match may_send_unseated(&frame.message) {
+                true => Verdict::Accepted,
+                false => Verdict::refused(RefusalReason::Role, kind()),
+            };
         }
         if from == NodeId::Coordinator {
             return Verdict::Accepted;
         }
         match self.keys.get(&from) {
             Some(key) if *key == peer.key => Verdict::Accepted,
-            Some(key) => Verdict::Refused(format!(
-                "{} calls itself {from} and has key {}, but {from} has key {key}",
-                peer.name, peer.key
-            )),
+            Some(key) => {
+                let words =
+                    format!("{} calls itself {from} and has key {}, but {from} has key {key}", peer.name, peer.key);
+                Verdict::refused(RefusalReason::NameTaken, words)
+            }
             None => Verdict::NotYet,
         }
     }

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, IoSlice, Write};
-use wire::{Frame, Payload, encode};
+use wire::{Frame, Payload, WireError, encode};
 
 /// Most slices that one write is given.
 const PIECES: usize = 48;
@@ -34,12 +34,14 @@ pub struct SendQueue {
 }
 
 impl SendQueue {
-    pub fn push(&mut self, frame: &Frame) {
+    /// Queues a frame. Fails if the peer would refuse it.
+    pub fn push(&mut self, frame: &Frame) -> Result<(), WireError> {
         let mut small = Vec::with_capacity(192);
-        encode(frame, &mut small);
+        encode(frame, &mut small)?;
         let queued = Queued { small, payloads: frame.message.payloads().map(Clone::clone), sent: 0 };
         self.waiting += queued.len();
         self.queue.push_back(queued);
+        Ok(())
     }
 
     /// Writes until the queue is empty or the socket would block. An error means that the

@@ -1,6 +1,7 @@
 //! The byte stream of a connection: a TCP socket, plain or with TLS, or memory shared with a
 //! process of the same host.
 
+use super::strangers::CallerAddress;
 use super::tls::TlsStream;
 use super::waiter::Noticed;
 use crate::shared::{SharedStream, Watched};
@@ -83,6 +84,19 @@ impl ByteStream {
             Self::Tls(stream) => stream.peer(),
             Self::Shared(stream) => stream.peer_identity(),
         }
+    }
+
+    /// Lets reads take in large pieces: the peer is a node of the run.
+    pub fn read_far(&mut self) {
+        if let Self::Tls(stream) = self {
+            stream.read_far();
+        }
+    }
+
+    /// Where the connection comes from, as far as connections are counted.
+    pub fn caller(&self) -> CallerAddress {
+        let address = self.tcp().and_then(|stream| stream.peer_addr().ok());
+        address.map_or(CallerAddress::Here, CallerAddress::of)
     }
 
     /// Goes on with the handshake, if there is one. Returns whether it has ended.

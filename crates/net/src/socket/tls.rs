@@ -4,6 +4,7 @@
 //! writes drive the handshake. The records are rustls's: this file moves bytes between them and the
 //! socket, in large pieces.
 
+use crate::refusal::Refusal;
 use identity::{Credentials, PeerIdentity};
 use rustls::client::UnbufferedClientConnection;
 use rustls::pki_types::ServerName;
@@ -11,6 +12,8 @@ use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, InsufficientSizeError, UnbufferedStatus};
 use rustls::{AlertDescription, CertificateError};
 use std::io::{Error, ErrorKind, IoSlice, IoSliceMut, Read, Result, Write};
+use types::RefusalReason;
+use types::limits::STRANGER_READ_BYTES;
 
 /// Bytes that one read of the socket is given at first, and at most. It grows while reads fill it.
 const READ_AT_FIRST: usize = 8 << 10;
@@ -54,6 +57,8 @@ pub struct TlsStream<S> {
     /// Encrypted bytes to send: those from `sent` on are not sent.
     outgoing: Vec<u8>,
     sent: usize,
+    /// Bytes that `incoming` may have.
+    most_incoming: usize,
 }
 
 impl<S: Read + Write> TlsStream<S> {
@@ -84,7 +89,13 @@ impl<S: Read + Write> TlsStream<S> {
             taken: 0,
             outgoing: Vec::new(),
             sent: 0,
+            most_incoming: STRANGER_READ_BYTES,
         }
+    }
+
+    /// Lets reads take in large pieces: the peer is a node of the run.
+    pub fn read_far(&mut self) {
+        self.most_incoming = READ_AT_MOST;
     }
 
     /// Who is at the other end; `None` until the handshake has ended.
@@ -184,14 +195,17 @@ impl<S: Read + Write> TlsStream<S> {
         }
         if self.filled == self.incoming.len() {
             // Less than one record fits: records end below the largest size.
-            self.incoming.resize((2 * self.filled).min(READ_AT_MOST), 0);
+            if self.filled == self.most_incoming {
+                return Err(Refusal::new(RefusalReason::NotAuthenticated, "a TLS message is too long").into());
+            }
+            self.incoming.resize((2 * self.filled).min(self.most_incoming), 0);
         }
         let room = &mut self.incoming[self.filled..];
         let wanted = room.len();
         let count = self.socket.read(room)?;
         self.filled += count;
-        if count == wanted && self.incoming.len() < READ_AT_MOST {
-            self.incoming.resize(2 * self.incoming.len(), 0);
+        if count == wanted && self.incoming.len() < self.most_incoming {
+            self.incoming.resize((2 * self.incoming.len()).min(self.most_incoming), 0);
         }
         Ok(count)
     }

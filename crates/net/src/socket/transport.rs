@@ -3,29 +3,32 @@
 //! A node has one connection to each peer, or two for a while when both call at once. A node that
 //! calls again replaces its older connection. The transport reports every connection that closes.
 
+mod admission;
+
 use super::addresses::{Addresses, NodeAddress};
 use super::connection::{Connection, Origin};
-use super::guard::{Guard, Verdict};
+use super::deadlines::Looks;
+use super::guard::{Guard, Verdict, is_provisional};
 use super::inbox::CloseReason;
-use super::refusals::RefusalLog;
+use super::log_budget::LogBudget;
+use super::promises::Promises;
+use super::strangers::Strangers;
 use super::stream::ByteStream;
 use super::waiter::Ready;
 use super::{DOOR, FIRST_CONNECTION, LISTENER, SocketSettings, WAKER};
+use crate::refusal::Refusal;
 use crate::shared::{Door, WatchList, call};
 use crate::{Traffic, Transport, TransportEvent, lock};
 use mio::net::{TcpListener, TcpStream};
-use mio::{Interest, Registry, Token};
+use mio::{Registry, Token};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{ErrorKind, Write};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
-use types::{KeyFingerprint, NodeId};
+use types::{KeyFingerprint, NodeId, RefusalReason};
 use wire::{Control, Frame, Head, Member, Message, WireError};
 
-/// Backpressure: while more than this many bytes of answers wait for a worker, its requests stay
-/// unread. Reading resumes at half of it.
-const PAUSE_ABOVE: usize = 4 << 20;
 /// Most TCP connections for which reading them all is cheaper than asking the system which have
 /// data.
 const GLANCE_AT: usize = 3;
@@ -33,6 +36,8 @@ const GLANCE_AT: usize = 3;
 const GLANCE_AT_SHARED: usize = 32;
 /// Queued bytes above which a connection is flushed at once.
 const WRITE_ABOVE: usize = 256 << 10;
+/// Frames after which callers that wait are accepted, even if more frames have arrived.
+const ACCEPT_AFTER: u32 = 32;
 
 /// One node's connections.
 pub struct SocketTransport {
@@ -43,6 +48,8 @@ pub struct SocketTransport {
     /// Rings for the waiter to poll.
     watch: WatchList,
     ready: Arc<Mutex<Vec<Ready>>>,
+    /// Ends the wait of this node's own waiter.
+    waker: Arc<mio::Waker>,
     settings: SocketSettings,
     /// Indices into it are stable, and reused after a connection closes.
     connections: Vec<Option<Connection>>,
@@ -54,6 +61,13 @@ pub struct SocketTransport {
     by_node: BTreeMap<NodeId, usize>,
     addresses: Addresses,
     guard: Guard,
+    /// The connections of peers that have no place in the run, as far as is known.
+    strangers: Strangers,
+    /// The number of connections of peers with each key.
+    by_key: BTreeMap<KeyFingerprint, usize>,
+    /// The memory that frames may take before they have arrived.
+    promises: Promises,
+    looks: Looks,
     /// Nodes that did not answer through shared memory: the next call to them is over TCP.
     over_tcp_next: BTreeSet<NodeId>,
     readable: VecDeque<usize>,
@@ -61,9 +75,14 @@ pub struct SocketTransport {
     disconnected: VecDeque<NodeId>,
     /// Whether a connection could not be accepted. Accepting resumes when another one closes.
     turned_away: bool,
+    /// Whether callers may wait to be accepted, and the frames received since the last were.
+    may_accept: bool,
+    frames_since_accept: u32,
     /// Why this node can never talk to the coordinator.
     incompatible: Option<String>,
-    refusals: RefusalLog,
+    refusal_log: LogBudget,
+    /// Bounds the log lines about frames that cannot be sent.
+    unsendable_log: LogBudget,
     traffic: Traffic,
 }
 
@@ -75,7 +94,7 @@ impl SocketTransport {
         listener: TcpListener,
         door: Option<Door>,
         watch: WatchList,
-        ready: Arc<Mutex<Vec<Ready>>>,
+        (ready, waker): (Arc<Mutex<Vec<Ready>>>, Arc<mio::Waker>),
         settings: SocketSettings,
     ) -> Self {
         let guard = Guard::new(settings.security.clone());
@@ -86,6 +105,11 @@ impl SocketTransport {
             door,
             watch,
             ready,
+            waker,
+            strangers: Strangers::default(),
+            by_key: BTreeMap::new(),
+            promises: Promises::new(settings.limits.promised_bytes),
+            looks: Looks::default(),
             settings,
             connections: Vec::new(),
             free: Vec::new(),
@@ -97,8 +121,11 @@ impl SocketTransport {
             unflushed: Vec::new(),
             disconnected: VecDeque::new(),
             turned_away: false,
+            may_accept: false,
+            frames_since_accept: 0,
             incompatible: None,
-            refusals: RefusalLog::default(),
+            refusal_log: LogBudget::default(),
+            unsendable_log: LogBudget::default(),
             traffic: Traffic::default(),
         }
     }
@@ -136,54 +163,6 @@ impl SocketTransport {
         }
     }
 
-    fn add(&mut self, mut stream: ByteStream, origin: Origin) -> std::io::Result<usize> {
-        stream.prepare();
-        let index = self.free.pop().unwrap_or_else(|| {
-            self.connections.push(None);
-            self.connections.len() - 1
-        });
-        let interest = Interest::READABLE | Interest::WRITABLE;
-        self.registry.register(&mut stream, Token(index + FIRST_CONNECTION), interest)?;
-        self.serials += 1;
-        let mut connection = Connection::new(stream, self.serials, origin);
-        connection.is_checked = self.guard.credentials().is_none();
-        self.connections[index] = Some(connection);
-        Ok(index)
-    }
-
-    fn accept(&mut self) {
-        loop {
-            let accepted = match self.listener.accept() {
-                Err(error) if error.kind() == ErrorKind::WouldBlock => match &self.door {
-                    Some(door) => {
-                        door.accept().map(|(socket, _)| ByteStream::accept_here(socket, self.guard.credentials()))
-                    }
-                    None => return,
-                },
-                tcp => tcp.map(|(stream, _)| self.guard.accept(stream)),
-            };
-            match accepted {
-                Ok(stream) => match stream.and_then(|stream| self.add(stream, Origin::Accepted)) {
-                    Ok(index) => self.queue_read(index),
-                    Err(error) => tracing::warn!(%error, "cannot set up an accepted connection; dropped it"),
-                },
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => {
-                    // Most likely the process is out of file descriptors. Connected nodes are still
-                    // served, and callers are accepted when a connection closes.
-                    tracing::warn!(
-                        %error,
-                        "cannot accept a connection; callers wait until another one closes. \
-                         If the process has too many open files, raise its limit (ulimit -n)"
-                    );
-                    self.turned_away = true;
-                    return;
-                }
-            }
-        }
-    }
-
     fn queue_read(&mut self, index: usize) {
         if let Some(Some(connection)) = self.connections.get_mut(index) {
             connection.inbox.may_have_more = true;
@@ -197,7 +176,7 @@ impl SocketTransport {
         let ready = std::mem::take(&mut *lock(&self.ready));
         for Ready { token, source, writable, peer_ended } in ready {
             match token {
-                LISTENER | DOOR => self.accept(),
+                LISTENER | DOOR => self.may_accept = true,
                 WAKER => {}
                 Token(token) => {
                     let index = token - FIRST_CONNECTION;
@@ -224,13 +203,13 @@ impl SocketTransport {
             let flushed = connection.send_queue.flush(&mut connection.stream);
             if let Err(error) = flushed.and_then(|()| connection.stream.flush()) {
                 if error.kind() == ErrorKind::InvalidData {
-                    self.refuse(index, &error);
+                    self.refuse(index, &Refusal::of(&error, RefusalReason::BadFrame));
                 }
                 return self.close(index);
             }
             connection.stream.watched().wants_room(connection.send_queue.waiting > 0);
         }
-        if connection.paused && connection.send_queue.waiting < PAUSE_ABOVE / 2 {
+        if connection.paused && connection.send_queue.waiting < connection.pause_above() / 2 {
             connection.paused = false;
             connection.stream.watched().pause(false);
             self.queue_read(index);
@@ -244,7 +223,8 @@ impl SocketTransport {
         let Some(Some(connection)) = self.connections.get_mut(index) else { return };
         if connection.origin == Origin::Accepted {
             let head = Head::plain(NodeId::Coordinator, NodeId::Coordinator);
-            connection.send_queue.push(&Frame { head, message: Message::Control(Control::Heartbeat { heard: 0 }) });
+            let heartbeat = Frame { head, message: Message::Control(Control::Heartbeat { heard: 0 }) };
+            connection.send_queue.push(&heartbeat).ok();
             connection.send_queue.flush(&mut connection.stream).ok();
         }
     }
@@ -256,19 +236,19 @@ impl SocketTransport {
         }
     }
 
-    /// Counts and logs a connection that is about to be closed because the peer broke the protocol.
-    fn refuse(&mut self, index: usize, error: &dyn std::fmt::Display) {
+    /// Counts and logs a connection that is about to be closed for what its peer did.
+    fn refuse(&mut self, index: usize, refusal: &Refusal) {
         let Some(Some(connection)) = self.connections.get(index) else { return };
-        self.traffic.refused += 1;
-        let Some(unlogged) = self.refusals.note(Instant::now()) else { return };
+        self.traffic.refused.count(refusal.reason);
         let address = connection.stream.address();
         let peer = connection.peer.map_or("unknown".to_owned(), |peer| peer.to_string());
-        tracing::warn!(address, peer, %error, unlogged, "refused a connection");
+        self.log_refusal(&address, &peer, refusal);
     }
 
     fn close(&mut self, index: usize) {
         let Some(mut connection) = self.connections[index].take() else { return };
         connection.count(&mut self.traffic);
+        self.discount(&connection);
         self.registry.deregister(&mut connection.stream).ok();
         self.free.push(index);
         let peer = connection.peer;
@@ -280,7 +260,8 @@ impl SocketTransport {
         }
         drop(connection);
         if std::mem::take(&mut self.turned_away) {
-            self.accept();
+            self.may_accept = true;
+            self.waker.wake().ok();
         }
         let Some(peer) = peer else { return };
         tracing::debug!(%peer, "a connection closed");
@@ -318,12 +299,21 @@ impl SocketTransport {
             Ok(false) => return false,
             Ok(true) => {
                 connection.is_checked = true;
+                let has_place = connection.stream.peer().is_some_and(|peer| self.guard.has_place(peer));
                 match (connection.origin, connection.peer, connection.stream.peer()) {
                     (Origin::Called, Some(node), Some(peer)) => self.guard.check_called(node, peer).err(),
-                    (Origin::Called | Origin::Accepted, ..) => None,
+                    (Origin::Called, ..) => None,
+                    (Origin::Accepted, ..) => {
+                        if has_place {
+                            self.give_place(index);
+                        }
+                        self.count_key(index)
+                    }
                 }
             }
-            Err(error) if error.kind() == ErrorKind::InvalidData => Some(error.to_string()),
+            Err(error) if error.kind() == ErrorKind::InvalidData => {
+                Some(Refusal::of(&error, RefusalReason::NotAuthenticated))
+            }
             Err(_) => {
                 self.close(index);
                 return false;
@@ -337,7 +327,7 @@ impl SocketTransport {
             }
             Some(why) => {
                 self.note_incompatible(index, &why);
-                self.refuse_peer::<()>(index, &why);
+                self.refuse_peer(index, &why);
                 false
             }
         }
@@ -351,10 +341,9 @@ impl SocketTransport {
     }
 
     /// Closes a connection whose peer is not who it should be, or says what it may not.
-    fn refuse_peer<T>(&mut self, index: usize, why: &str) -> Option<T> {
-        self.refuse(index, &why);
+    fn refuse_peer(&mut self, index: usize, why: &Refusal) {
+        self.refuse(index, why);
         self.close(index);
-        None
     }
 
     fn receive(&mut self, index: usize) -> Option<TransportEvent> {
@@ -363,8 +352,8 @@ impl SocketTransport {
             return None;
         }
         let connection = self.connections.get_mut(index)?.as_mut()?;
-        let asks = !matches!(connection.peer, Some(NodeId::Server(_) | NodeId::Coordinator));
-        if self.settings.pauses && asks && connection.send_queue.waiting > PAUSE_ABOVE {
+        let may_pause = (self.settings.pauses || connection.is_stranger) && connection.asks();
+        if may_pause && connection.send_queue.waiting > connection.pause_above() {
             if connection.stream.has_ended() {
                 // The peer will never read the bytes that wait for it.
                 self.close(index);
@@ -384,10 +373,18 @@ impl SocketTransport {
                 match self.guard.judge(connection.stream.peer(), &frame) {
                     Verdict::Accepted => {}
                     Verdict::NotYet => return None,
-                    Verdict::Refused(why) => return self.refuse_peer(index, &why),
+                    Verdict::Refused(why) => {
+                        self.refuse_peer(index, &why);
+                        return None;
+                    }
                 }
                 if self.is_taken(from, index) {
-                    return self.refuse_peer(index, &format!("another process with another key is {from} already"));
+                    let words = format!("another process with another key is {from} already");
+                    self.refuse_peer(index, &Refusal::new(RefusalReason::NameTaken, words));
+                    return None;
+                }
+                if !is_provisional(from) {
+                    self.give_place(index);
                 }
                 let connection = self.connections.get_mut(index)?.as_mut()?;
                 self.traffic.unauthenticated += u64::from(connection.stream.peer().is_none());
@@ -421,11 +418,11 @@ impl SocketTransport {
                         if matches!(error, WireError::Version { .. } | WireError::NotSlackwater | WireError::Tls) {
                             self.note_incompatible(index, &error);
                         }
-                        self.refuse(index, &error);
+                        self.refuse(index, &Refusal::new(RefusalReason::BadFrame, error.to_string()));
                     }
                     CloseReason::Broken(error) => {
                         self.note_incompatible(index, &error);
-                        self.refuse(index, &error);
+                        self.refuse(index, &Refusal::of(&error, RefusalReason::BadFrame));
                     }
                 }
                 self.close(index);
@@ -457,10 +454,17 @@ impl Transport for SocketTransport {
             }
         };
         let Some(Some(connection)) = self.connections.get_mut(index) else { return };
-        connection.send_queue.push(&frame);
+        if let Err(error) = connection.send_queue.push(&frame) {
+            if let Some(unlogged) = self.unsendable_log.note(Instant::now()) {
+                let kind = frame.message.kind_name();
+                tracing::error!(%to, kind, %error, unlogged, "dropped a message that its receiver would refuse");
+            }
+            return;
+        }
         self.traffic.frames_out += 1;
         if connection.send_queue.waiting > WRITE_ABOVE {
             self.flush_one(index);
+            self.overflows(index);
         } else if !std::mem::replace(&mut connection.queued_to_flush, true) {
             self.unflushed.push(index);
         }
@@ -477,6 +481,13 @@ impl Transport for SocketTransport {
 
     fn next(&mut self) -> Option<TransportEvent> {
         self.take_ready();
+        if self.may_accept {
+            self.frames_since_accept += 1;
+            if self.readable.is_empty() || self.frames_since_accept >= ACCEPT_AFTER {
+                self.frames_since_accept = 0;
+                self.accept();
+            }
+        }
         loop {
             if let Some(node) = self.disconnected.pop_front() {
                 return Some(TransportEvent::Disconnected(node));
@@ -486,6 +497,10 @@ impl Transport for SocketTransport {
                 return Some(event);
             }
         }
+    }
+
+    fn tick(&mut self, now: Instant) {
+        self.look_at_deadlines(now);
     }
 
     fn glance(&mut self) -> bool {

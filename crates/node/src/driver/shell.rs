@@ -301,6 +301,7 @@ impl WorkerShell {
     /// reconnects broken connections.
     pub fn keep_up(&mut self, failure_timeout: Duration, leave: &LeaveSignal, blocked: Option<Duration>) {
         self.blocked = blocked;
+        self.transport.tick(Instant::now());
         self.mind_leaving(leave);
         if self.lost.is_none() && !self.has_left {
             self.lost = self.contact.mind(Instant::now(), &mut *self.transport).err();

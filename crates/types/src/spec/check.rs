@@ -2,6 +2,7 @@
 //! whether two specs are the same.
 
 use super::{CacheSpec, Initial, NumberType, PART_BYTES, TableShape, TableSpec};
+use crate::limits::{NAME_BYTES, POLICY_ITEMS};
 use crate::{Consistency, UpdaterSpec};
 use std::fmt;
 
@@ -44,8 +45,11 @@ impl TableSpec {
     pub fn check(&self) -> Result<(), SpecError> {
         let refuse =
             |problem: String, remedy: &'static str| Err(SpecError { table: self.name.clone(), problem, remedy });
-        if self.name.is_empty() || self.name.len() > 255 {
+        if self.name.is_empty() || self.name.len() > NAME_BYTES {
             return refuse(format!("its name has {} bytes", self.name.len()), "give it a name of 1 to 255 bytes");
+        }
+        if let Some(problem) = self.long_list() {
+            return refuse(problem, "use at most 64 of them, with names of at most 255 bytes");
         }
         if self.width == 0 {
             return refuse("its rows are 0 numbers wide".into(), "give it a width of at least 1");
@@ -156,6 +160,29 @@ impl TableSpec {
             .or_else(|| says("codecs", &self.codecs, &other.codecs))
     }
 
+    /// What exceeds the limits of names and lists, in words.
+    fn long_list(&self) -> Option<String> {
+        let names = |names: &[String]| (names.len(), names.iter().map(String::len).max().unwrap_or(0));
+        let updater = match &self.updater {
+            UpdaterSpec::Custom { name, settings } => (settings.len(), name.len()),
+            UpdaterSpec::Sum
+            | UpdaterSpec::Assign
+            | UpdaterSpec::Sgd { .. }
+            | UpdaterSpec::Momentum { .. }
+            | UpdaterSpec::Adagrad { .. }
+            | UpdaterSpec::Adam { .. }
+            | UpdaterSpec::Proximal { .. }
+            | UpdaterSpec::Ftrl { .. } => (0, 0),
+        };
+        let lists = [
+            ("codecs for pushes", names(&self.codecs.up)),
+            ("codecs for pulls", names(&self.codecs.down)),
+            ("settings of its updater", updater),
+        ];
+        let too_long = lists.into_iter().find(|(_, (items, name))| *items > POLICY_ITEMS || *name > NAME_BYTES);
+        too_long.map(|(what, (items, name))| format!("it has {items} {what}, with a name of {name} bytes"))
+    }
+
     fn bad_setting(&self) -> Option<String> {
         let settings: &[(&str, f64)] = match &self.updater {
             UpdaterSpec::Sum | UpdaterSpec::Assign | UpdaterSpec::Custom { .. } => &[],
@@ -192,8 +219,19 @@ mod tests {
         let sparse = || TableSpec::sparse("t", 1);
         // (spec, a word its refusal must say, or None where it is fine)
         let proximal = || TableSpec::sparse("t", 2).updater(UpdaterSpec::Proximal { rate: 1.0, l1: 1.0 });
-        let cases: [(TableSpec, Option<&str>); 17] = [
+        let custom = |name: usize, settings: usize| UpdaterSpec::Custom {
+            name: "u".repeat(name),
+            settings: vec![Default::default(); settings],
+        };
+        let cases: [(TableSpec, Option<&str>); 24] = [
             (sparse(), None),
+            (TableSpec::sparse(&"n".repeat(NAME_BYTES), 1), None),
+            (TableSpec::sparse(&"n".repeat(NAME_BYTES + 1), 1), Some("its name has 256 bytes")),
+            (sparse().codecs(Codecs::up(vec!["bf16"; POLICY_ITEMS + 1])), Some("65 codecs for pushes")),
+            (sparse().codecs(Codecs::both(["c".repeat(NAME_BYTES + 1)])), Some("256 bytes")),
+            (sparse().updater(custom(NAME_BYTES, POLICY_ITEMS)), None),
+            (sparse().updater(custom(NAME_BYTES + 1, 0)), Some("256 bytes")),
+            (sparse().updater(custom(1, POLICY_ITEMS + 1)), Some("65 settings")),
             (TableSpec::dense("t", 10, 3), None),
             (TableSpec::sparse("", 1), Some("name")),
             (TableSpec::sparse("t", 0), Some("width")),

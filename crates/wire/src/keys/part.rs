@@ -218,15 +218,28 @@ impl KeyPart {
         }
     }
 
-    pub(crate) fn get(input: &mut Reader<'_>, positions: Payload) -> Result<Self, WireError> {
-        Ok(match u8::get(input)? {
-            0 => Self::Run { first: Field::get(input)?, count: Field::get(input)? },
-            1 => {
-                if !positions.len().is_multiple_of(8) {
-                    return Err(WireError::Malformed("a key list that is not a whole number of keys"));
-                }
-                Self::List { signature: Signature(Field::get(input)?), start: Field::get(input)?, positions }
+    /// Refuses a payload that does not fit the keys.
+    pub(crate) fn check(&self) -> Result<(), WireError> {
+        match self {
+            Self::List { positions, .. } if !positions.len().is_multiple_of(8) => {
+                Err(WireError::Malformed("a key list that is not a whole number of keys"))
             }
+            Self::Chosen { count, bits, .. } if !bits::is_bits(*count as usize, bits.bytes()) => {
+                Err(WireError::Malformed("a bit set of another length than its key list"))
+            }
+            Self::List { .. }
+            | Self::Chosen { .. }
+            | Self::Run { .. }
+            | Self::Packed { .. }
+            | Self::Known { .. }
+            | Self::Scan { .. } => Ok(()),
+        }
+    }
+
+    pub(crate) fn get(input: &mut Reader<'_>, positions: Payload) -> Result<Self, WireError> {
+        let keys = match u8::get(input)? {
+            0 => Self::Run { first: Field::get(input)?, count: Field::get(input)? },
+            1 => Self::List { signature: Signature(Field::get(input)?), start: Field::get(input)?, positions },
             2 => Self::Known {
                 signature: Signature(Field::get(input)?),
                 start: Field::get(input)?,
@@ -239,17 +252,16 @@ impl KeyPart {
                 packed: positions,
             },
             3 => Self::Scan { range: PositionRange { first: Field::get(input)?, last: Field::get(input)? } },
-            5 => {
-                let signature = Signature(Field::get(input)?);
-                let start = Field::get(input)?;
-                let count = u32::get(input)?;
-                if !bits::is_bits(count as usize, positions.bytes()) {
-                    return Err(WireError::Malformed("a bit set of another length than its key list"));
-                }
-                Self::Chosen { signature, start, count, bits: positions }
-            }
+            5 => Self::Chosen {
+                signature: Signature(Field::get(input)?),
+                start: Field::get(input)?,
+                count: Field::get(input)?,
+                bits: positions,
+            },
             _ => return Err(WireError::Malformed("an unknown kind of key list")),
-        })
+        };
+        keys.check()?;
+        Ok(keys)
     }
 
     /// The index in the slice of the first key that does not rise above the one before it.

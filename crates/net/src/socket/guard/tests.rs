@@ -45,7 +45,7 @@ fn called_peer_must_have_the_role_and_key_of_the_called_node() {
         (NodeId::Coordinator, peer(Role::Reader, OTHER), "and not coordinator"),
     ];
     for (node, peer, words) in cases {
-        let refusal = guard.check_called(node, &peer).err().unwrap_or_default();
+        let refusal = guard.check_called(node, &peer).err().map(|refusal| refusal.words).unwrap_or_default();
         assert_eq!(refusal.is_empty(), words.is_empty(), "{node} {peer:?}: {refusal}");
         assert!(refusal.contains(words), "{node} {peer:?}: {refusal}");
     }
@@ -78,7 +78,7 @@ fn frames_are_judged_by_the_peer_of_their_connection() {
         let found = match coordinator.judge(Some(&peer), &frame(from, control)) {
             Verdict::Accepted => "accepted".to_owned(),
             Verdict::NotYet => "dropped".to_owned(),
-            Verdict::Refused(why) => why,
+            Verdict::Refused(refusal) => refusal.words,
         };
         assert!(found.contains(expected), "{said}: {found}");
     }
@@ -86,6 +86,24 @@ fn frames_are_judged_by_the_peer_of_their_connection() {
     assert!(matches!(unfinished, Verdict::Refused(_)), "no handshake, no frame");
     let insecure = Guard::new(Security::Insecure);
     assert_eq!(insecure.judge(None, &frame(NodeId::Coordinator, Control::Finish)), Verdict::Accepted);
+}
+
+#[test]
+fn refusals_of_the_guard_have_their_reasons() {
+    let coordinator = guard(Role::Coordinator);
+    let heartbeat = || Control::Heartbeat { heard: 0 };
+    let cases = [
+        (peer(Role::Worker, OTHER), NodeId::Worker(1), heartbeat(), RefusalReason::NameTaken),
+        (peer(Role::Worker, KEY), NodeId::Server(1), heartbeat(), RefusalReason::Role),
+        (peer(Role::Worker, KEY), NodeId::Worker(1), Control::Retire, RefusalReason::Role),
+        (peer(Role::Worker, KEY), NodeId::Worker(PROVISIONAL), heartbeat(), RefusalReason::Role),
+    ];
+    for (peer, from, control, reason) in cases {
+        let verdict = coordinator.judge(Some(&peer), &frame(from, control));
+        assert!(matches!(&verdict, Verdict::Refused(refusal) if refusal.reason == reason), "{from}: {verdict:?}");
+    }
+    assert!(coordinator.has_place(&peer(Role::Worker, KEY)) && !coordinator.has_place(&peer(Role::Worker, OTHER)));
+    assert!(coordinator.has_place(&peer(Role::Coordinator, OTHER)), "a coordinator has a place");
 }
 
 #[test]

@@ -105,7 +105,7 @@ fn pacer_charges_new_frames_in_full_and_resent_ones_up_to_a_second_of_debt() {
     assert_eq!(pacer.tokens, -1500.0, "resending does not reduce the debt");
     let bytes = frame_bytes(&frame);
     let mut whole = Vec::new();
-    wire::encode(&frame, &mut whole);
+    wire::encode(&frame, &mut whole).expect("sendable");
     let real = whole.len() + 800 + 5000;
     assert!((real..real + 64).contains(&bytes), "{bytes} bytes for {real}: keys must count, too");
 }

@@ -48,7 +48,7 @@ fn reading(ids: &[u64]) -> Reading {
 
 fn bytes(frame: &Frame) -> Vec<u8> {
     let mut bytes = Vec::new();
-    encode(frame, &mut bytes);
+    encode(frame, &mut bytes).expect("sendable");
     frame.message.payloads().iter().for_each(|payload| bytes.extend(payload.bytes()));
     bytes
 }

@@ -46,7 +46,7 @@ fn pushes_and_reads_together_take_the_bandwidth_and_no_more() {
             worker.tick(now, &mut out);
             for frame in out.drain() {
                 let mut bytes = Vec::new();
-                wire::encode(&frame, &mut bytes);
+                wire::encode(&frame, &mut bytes).expect("sendable");
                 sent += bytes.len() + frame.message.payloads().iter().map(|payload| payload.len()).sum::<usize>();
             }
             let most = rate as f64 * turn as f64 / 100.0 + SAVED_BYTES;
