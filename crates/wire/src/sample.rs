@@ -290,7 +290,7 @@ mod tests {
 
     fn through_bytes(frame: &Frame) -> Frame {
         let mut bytes = Vec::new();
-        encode(frame, &mut bytes);
+        encode(frame, &mut bytes).expect("sendable");
         let header = Header::parse(bytes[..HEADER_BYTES].try_into().expect("a header")).expect("a valid header");
         decode(&header, &bytes[HEADER_BYTES..], frame.message.payloads().map(Clone::clone)).expect("a valid frame")
     }
@@ -306,8 +306,8 @@ mod tests {
                 kinds.insert(frame.message.kind());
                 // Not equal as values: some numbers are NaN.
                 let mut bytes = [Vec::new(), Vec::new()];
-                encode(&frame, &mut bytes[0]);
-                encode(&through_bytes(&frame), &mut bytes[1]);
+                encode(&frame, &mut bytes[0]).expect("sendable");
+                encode(&through_bytes(&frame), &mut bytes[1]).expect("sendable");
                 assert!(bytes[0] == bytes[1], "{frame:?}");
             }
         }

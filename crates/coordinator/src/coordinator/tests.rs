@@ -5,6 +5,7 @@ mod leases;
 use super::*;
 use crate::barriers::NAMED;
 use crate::timeouts::NOTICE_AFTER;
+use types::limits::{ADDRESS_BYTES, JOINS_AT_ONCE, JOINS_PER_SECOND, NAME_BYTES};
 use types::{Source, WorkerId};
 use wire::NodeRole;
 
@@ -40,6 +41,39 @@ fn a_free_place_that_a_node_asks_for_is_given() {
             (answer, expected) => panic!("{expected:?} became {answer:?}"),
         }
     }
+}
+
+#[test]
+fn a_flood_of_joins_is_answered_at_the_rate_of_joins_only() {
+    let mut coordinator = Coordinator::new(RunSize { servers: 1, workers: 1 }, Membership::Static, Span::from_secs(1));
+    let mut answered = |at: Time, tokens: std::ops::Range<u64>| {
+        let answers = |token| {
+            let role = NodeRole::Worker;
+            let join = Control::Join { role, address: String::new(), token, place: None, job: String::new() };
+            said(&mut coordinator, at, NodeId::Worker(1000), Source(0), join).len()
+        };
+        tokens.map(answers).sum::<usize>()
+    };
+    assert_eq!(answered(Time(0), 0..5_000), JOINS_AT_ONCE);
+    assert_eq!(answered(Time(0), 0..1), 1, "a node that has a place is answered again");
+    assert_eq!(answered(Time(0) + Span::from_millis(500), 5_000..10_000), JOINS_PER_SECOND / 2);
+}
+
+#[test]
+fn a_node_with_a_long_address_or_job_is_refused() {
+    let mut coordinator = Coordinator::new(RunSize { servers: 1, workers: 1 }, Membership::Static, Span::from_secs(1));
+    let mut refused = |address: usize, job: usize| {
+        let role = NodeRole::Worker;
+        let address = "a".repeat(address);
+        let join = Control::Join { role, address, token: 1, place: None, job: "j".repeat(job) };
+        match said(&mut coordinator, Time(0), NodeId::Worker(1000), Source(0), join).into_iter().next() {
+            Some(Control::JoinRefused { reason, .. }) => reason,
+            answer => format!("{answer:?}"),
+        }
+    };
+    assert!(refused(ADDRESS_BYTES + 1, 0).contains("its address has 257 bytes"));
+    assert!(refused(0, NAME_BYTES + 1).contains("its job name has 256 bytes"));
+    assert!(refused(ADDRESS_BYTES, NAME_BYTES).contains("Welcome"));
 }
 
 /// A process that is started again by the same command asks for the place that it had.

@@ -35,6 +35,20 @@ fn a_data_set_has_one_name_and_the_same_terms_for_every_worker() {
     }
 }
 
+#[test]
+fn data_sets_are_bounded_in_number_and_in_their_texts() {
+    let mut leases = Leases::default();
+    let refused = leases.open(&"n".repeat(NAME_BYTES + 1), terms()).expect_err("too long");
+    assert!(refused.contains("the name of the data set has 256 bytes"), "{refused}");
+    let long = LeaseTerms { input: "i".repeat(TEXT_BYTES + 1), ..terms() };
+    assert!(leases.open("a", long).expect_err("too long").contains("description"));
+    for number in 0..DATA_SETS {
+        assert_eq!(leases.open(&number.to_string(), terms()), Ok(number as u32));
+    }
+    assert!(leases.open("more", terms()).expect_err("too many").contains("4096 data sets"));
+    assert_eq!(leases.open("7", terms()), Ok(7), "one that is open is found");
+}
+
 fn head(rank: u32, clock: u64) -> Head {
     let head = Head::plain(NodeId::Worker(rank), NodeId::Coordinator);
     Head { source: Source(u64::from(rank) + 2), clock: Clock(clock), ..head }

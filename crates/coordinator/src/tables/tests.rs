@@ -88,3 +88,27 @@ fn a_table_waits_for_no_lost_server() {
     let made = Control::TableMade { table: FIRST, name: "t".into() };
     assert_eq!(said(&mut out), [(WORKER, add_table()), (WORKER, made)]);
 }
+
+#[test]
+fn a_table_beyond_the_limit_is_refused_and_others_stay() {
+    let named = |number: usize| TableSpec::sparse(&format!("t{number}"), 1);
+    let mut tables = Tables::default();
+    for number in 0..TABLES {
+        assert_eq!(ask(&mut tables, named(number), true).len(), SERVERS.len(), "table {number}");
+    }
+    let refused = ask(&mut tables, named(TABLES), true);
+    assert!(
+        matches!(&refused[..], [(WORKER, Control::TableRefused { problem, .. })] if problem.contains("4096 tables")),
+        "{refused:?}"
+    );
+    assert_eq!(ask(&mut tables, named(0), true), [], "an old table is found: its servers have yet to answer");
+}
+
+#[test]
+fn requests_that_wait_for_a_plan_are_bounded() {
+    let mut tables = Tables::default();
+    for number in 0..2 * TABLES {
+        ask(&mut tables, TableSpec::sparse(&format!("t{number}"), 1), false);
+    }
+    assert_eq!(tables.take_deferred().len(), TABLES);
+}
