@@ -1,5 +1,5 @@
-//! How many new nodes may join in a second: a token bucket, so that a flood of requests does not keep
-//! the coordinator from its other duties.
+//! How many new nodes may join in a second: a token bucket, so that a flood of requests does not
+//! keep the coordinator from its other duties.
 
 use types::limits::{JOINS_AT_ONCE, JOINS_PER_SECOND};
 use types::{Span, Time};

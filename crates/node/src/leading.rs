@@ -187,8 +187,8 @@ impl LeadingCoordinator {
         }
     }
 
-    /// Whether too many answers wait for the registry to handle this frame. Nodes repeat what is not
-    /// answered.
+    /// Whether too many answers wait for the registry to handle this frame. Nodes repeat what is
+    /// not answered.
     fn is_overwhelmed_by(&self, frame: &Frame) -> bool {
         self.held.len() >= HELD_ANSWERS && !matches!(frame.message, Message::Control(Control::Heartbeat { .. }))
     }

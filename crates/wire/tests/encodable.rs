@@ -1,4 +1,5 @@
-//! What `encode` takes, `decode` takes: no message of this release is refused at the other end only.
+//! What `encode` takes, `decode` takes: no message of this release is refused at the other end
+//! only.
 
 use proptest::prelude::*;
 use types::{NodeId, NumberType, PART_BYTES, Position, PositionRange, ShardId, TableId};

@@ -2,8 +2,8 @@
 //! one.
 //!
 //! It is bounded, in all and for each address. A new connection takes the place of the oldest one:
-//! of its own address if that has its share, otherwise of the address with the most. So a flood from
-//! one address pushes out its own connections, and nodes of the run are not in the pool.
+//! of its own address if that has its share, otherwise of the address with the most. So a flood
+//! from one address pushes out its own connections, and nodes of the run are not in the pool.
 
 use super::limits::Limits;
 use std::collections::BTreeMap;
