@@ -303,7 +303,7 @@ pub fn run_server(
         }
         transport.flush();
         // When the run is over, wait until all copies for the last checkpoint are written.
-        if machine.is_finished() && !machine.has_work() && checkpoint_writer.is_idle() {
+        if machine.is_finished() && !machine.has_awaited_work() && checkpoint_writer.is_idle() {
             say_goodbye(&mut transport, &mut waiter, node, heartbeat_interval);
             let report = report(node, &machine, &transport);
             settings.on_report.iter().for_each(|on_report| on_report(&report));

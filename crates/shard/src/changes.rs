@@ -13,6 +13,7 @@
 pub(crate) mod changed_rows;
 
 use crate::changes::changed_rows::ChangedRows;
+use crate::rows::slot::{Forwarding, Move};
 use crate::view::Row;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
@@ -192,10 +193,17 @@ impl ChangeLog {
         }
     }
 
-    /// All rows have been put in order: `moves` gives the new slot of each old one.
-    pub fn renumber(&mut self, moves: &[u32]) {
-        self.rows.renumber(moves);
-        self.sums.values_mut().for_each(|rows| rows.renumber(moves));
+    /// Rows have moved.
+    pub fn rows_moved(&mut self, moves: &[Move]) {
+        self.rows.rows_moved(moves);
+        self.sums.values_mut().for_each(|rows| rows.rows_moved(moves));
+    }
+
+    /// All rows have moved: forgets slots that they have left, at most `most`. Returns how many it
+    /// has looked at.
+    pub fn forward(&mut self, forwarding: &Forwarding, most: usize) -> usize {
+        let seen = self.rows.forward(forwarding, most);
+        self.sums.values_mut().fold(seen, |seen, rows| seen + rows.forward(forwarding, most - seen))
     }
 
     /// Merges the older half of the batches into one. The newer half stays apart, so a follower
@@ -244,6 +252,8 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 
+    const NEW: u32 = 1 << 31;
+
     fn note(log: &mut ChangeLog, positions: &[u64]) {
         log.note_rows(positions.iter().map(|position| (*position, *position as u32)));
     }
@@ -278,8 +288,8 @@ mod tests {
         log.note_rows([(10, 0)].into_iter());
         log.close();
         log.note_rows([(20, 1)].into_iter());
-        log.renumber(&[7, 0]);
-        log.note_rows([(20, 0), (30, 7)].into_iter());
+        log.rows_moved(&[Move { from: 0, to: NEW + 1 }, Move { from: 1, to: NEW }]);
+        log.note_rows([(20, NEW), (30, 1)].into_iter());
         log.close();
         assert_eq!(log.since(0).rows, [10, 20, 30]);
     }

@@ -15,6 +15,7 @@ use crate::follow::deltas::DeltaLog;
 use crate::follow::feed::Feed;
 use crate::follow::replica::Replication;
 use crate::follow::subscribers::Subscribers;
+use crate::rows::slot::{Forwarding, Move};
 use crate::view::{Row, ShardView};
 use types::{Clock, PlanNumber, TableSpec, Time, WorkerId};
 use update::Number;
@@ -150,10 +151,16 @@ impl Followers {
         self.subscribers.drop_worker(worker);
     }
 
-    /// The rows have moved: `moves` gives the new slot of each old one.
-    pub fn renumber(&mut self, moves: &[u32]) {
-        self.subscribers.renumber(moves);
-        self.log.renumber(moves);
+    /// Rows have moved.
+    pub fn rows_moved(&mut self, moves: &[Move]) {
+        self.subscribers.rows_moved(moves);
+        self.log.rows_moved(moves);
+    }
+
+    /// All rows have moved: forgets slots that they have left, at most `most`. Returns how many it
+    /// has looked at.
+    pub fn forward(&mut self, forwarding: &Forwarding, most: usize) -> usize {
+        self.log.forward(forwarding, most)
     }
 }
 

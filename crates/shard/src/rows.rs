@@ -1,8 +1,8 @@
 //! The rows of one shard: where they lie, how they are found, and what an update does to them.
 //!
 //! `Rows` owns the parts that know rows by their slots: the slab, the key lists, the pending rows,
-//! which a scan does not show yet, and the active set of the KKT filter. When the rows are put in
-//! order, these move together. `Rows::put_in_order` returns the moves for other parts of the shard.
+//! which a scan does not show yet, and the active set of the KKT filter. When rows are laid out
+//! anew, these follow. `Rows::lay_out` returns the moves for other parts of the shard.
 
 pub(crate) mod active;
 mod index;
@@ -11,8 +11,10 @@ pub(crate) mod key_lists;
 pub(crate) mod pending_rows;
 pub(crate) mod resolve;
 mod resolved;
+mod row_blocks;
 mod row_state;
 mod slab;
+pub(crate) mod slot;
 mod slot_allocator;
 pub(crate) mod slot_set;
 pub(crate) mod snapshot;
@@ -23,9 +25,10 @@ use crate::rows::key_lists::KeyLists;
 use crate::rows::pending_rows::PendingRows;
 use crate::rows::resolved::as_slots;
 use crate::rows::slab::Slab;
+use crate::rows::slot::{BySlot, Forwarding, SlotCounts};
 pub use index::Index;
 pub(crate) use resolved::Resolved;
-pub(crate) use slab::{PieceOfWork, RowsError};
+pub(crate) use slab::{LayoutPiece, PieceOfWork, RowsError};
 use std::collections::BTreeMap;
 use types::{Clock, Position, PositionRange, Setting, TableSpec};
 use update::{ABSENT, Number, Slots, Updaters};
@@ -117,9 +120,14 @@ impl<T: Number> Rows<T> {
         self.slab.len()
     }
 
-    /// One more than the largest slot: the length of a list that is indexed by slot.
+    /// How many slots there are: of rows, and free ones.
     pub fn slot_count(&self) -> usize {
         self.slab.slot_count()
+    }
+
+    /// How many slots a list by slot needs room for on each side.
+    pub fn slot_counts(&self) -> SlotCounts {
+        self.slab.slot_counts()
     }
 
     /// Numbers in a row as readers see it.
@@ -138,7 +146,7 @@ impl<T: Number> Rows<T> {
     }
 
     /// The position of the row at each slot, 0 at a free one.
-    pub fn positions(&self) -> Vec<u64> {
+    pub fn positions(&self) -> BySlot<u64> {
         self.slab.positions()
     }
 
@@ -306,14 +314,39 @@ impl<T: Number> Rows<T> {
         self.slab.clear(spec.shape)
     }
 
-    /// Puts the rows in position order and frees the memory of removed rows, if it is time. Returns
-    /// the new slot of each old one, `ABSENT` for a free one. The caller must tell all parts that
-    /// know rows by their slots in the same step.
-    pub fn put_in_order(&mut self) -> Option<Vec<u32>> {
-        let moves = self.slab.put_in_order()?;
-        self.lists.renumber(&moves);
-        self.active.iter_mut().for_each(|active| active.renumber(&moves));
-        Some(moves)
+    /// Whether rows are to be laid out anew, to be in position order or to free the memory of
+    /// removed ones, or are being laid out.
+    pub fn needs_layout(&self) -> bool {
+        self.slab.needs_layout()
+    }
+
+    /// Does the next piece of laying rows out: at most `most` rows. The caller must tell all parts
+    /// that know rows by their slots in the same step, and [end the layout](Self::end_layout) once
+    /// all rows have moved and these parts have forgotten the slots that rows have left.
+    pub fn lay_out(&mut self, most: usize) -> LayoutPiece {
+        let piece = self.slab.lay_out(most);
+        match &piece {
+            LayoutPiece::Nothing => {}
+            LayoutPiece::Moved(moves) => self.active.iter_mut().for_each(|active| active.rows_moved(moves)),
+            LayoutPiece::AllMoved => {
+                let looked_at = self.slab.forwarding().map_or(0, |forwarding| self.lists.forward(forwarding, most));
+                if looked_at > 0 {
+                    return LayoutPiece::Moved(Vec::new());
+                }
+            }
+        }
+        piece
+    }
+
+    /// Where rows have moved to, while they are being laid out.
+    pub fn forwarding(&self) -> Option<&Forwarding> {
+        self.slab.forwarding()
+    }
+
+    /// No part knows a slot any more that a row has left. Returns memory, which may take long to
+    /// free.
+    pub fn end_layout(&mut self) -> impl Send + use<T> {
+        self.slab.end_layout()
     }
 
     /// Saves everything but the numbers of the rows.
@@ -335,5 +368,7 @@ impl<T: Number> Rows<T> {
     }
 }
 
+#[cfg(test)]
+mod measurements;
 #[cfg(test)]
 mod tests;

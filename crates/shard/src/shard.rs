@@ -37,7 +37,7 @@ use crate::intake::gate::Streams;
 use crate::leases::LeasedParts;
 use crate::reads::{Reads, Serving};
 use crate::residual_rows::ResidualRows;
-use crate::rows::{Rows, RowsError};
+use crate::rows::{LayoutPiece, PieceOfWork, Rows, RowsError};
 use crate::shard::restore::Restoring;
 use crate::view::ShardView;
 use codec::{Meter, Stopwatch, TableCodecs};
@@ -87,8 +87,8 @@ pub struct ShardCounts {
     pub failed_clocks: u64,
     /// Rows that the shard holds now.
     pub rows: u64,
-    /// Slots that it has memory for: those of rows, and those of deleted rows until new rows reuse
-    /// them or all rows are laid out anew.
+    /// Slots that it has memory for: those of rows, and those of deleted or moved rows until new
+    /// rows reuse them or all rows are laid out anew.
     pub slots: u64,
     /// Bytes of those rows, with their updaters' state and positions.
     pub bytes: u64,
@@ -138,9 +138,11 @@ pub(crate) trait AnyShard: Send {
     fn restore(&mut self, clock: Clock, image: ShardImage, residuals: Arc<Vec<ResidualRows>>) -> Result<(), String>;
     /// Whether every row is there: initial weights are made and a checkpoint is restored.
     fn is_made(&self) -> bool;
-    /// Whether there is work that is done in pieces: initial weights, the copy for a checkpoint, a
-    /// checkpoint to restore.
+    /// Whether there is work that is done in pieces.
     fn has_work(&self) -> bool;
+    /// Whether somebody waits for such work: initial weights, the copy for a checkpoint, a
+    /// checkpoint to restore. Nobody waits for rows to be laid out.
+    fn has_awaited_work(&self) -> bool;
     /// Does a piece of that work. Returns why a checkpoint cannot be restored.
     fn work(&mut self) -> Result<(), String>;
     /// Takes memory that is to be freed.
@@ -295,12 +297,23 @@ impl<T: Number> Shard<T> {
         }
     }
 
-    /// Puts the rows in order, if it is time. Only here, the other parts that know rows by their
-    /// slots are told that rows have moved.
-    fn put_rows_in_order(&mut self) {
-        let Some(moves) = self.rows.put_in_order() else { return };
-        self.clocks.renumber(self.rows.width(), &moves);
-        self.followers.renumber(&moves);
+    /// Does the next piece of laying rows out anew, if it is time: at most `most` rows. Only here,
+    /// the other parts that know rows by their slots are told that rows have moved.
+    fn lay_rows_out(&mut self, most: usize) {
+        match self.rows.lay_out(most) {
+            LayoutPiece::Nothing => {}
+            LayoutPiece::Moved(moves) => {
+                self.clocks.rows_moved(self.rows.slot_counts(), &moves);
+                self.followers.rows_moved(&moves);
+            }
+            LayoutPiece::AllMoved => {
+                let Some(forwarding) = self.rows.forwarding() else { return };
+                let seen = self.clocks.forward(forwarding, most);
+                if seen + self.followers.forward(forwarding, most - seen) == 0 {
+                    self.discarded.push(Discarded::new(self.rows.end_layout()));
+                }
+            }
+        }
     }
 }
 
@@ -414,6 +427,10 @@ impl<T: Number> AnyShard for Shard<T> {
     }
 
     fn has_work(&self) -> bool {
+        self.has_awaited_work() || self.rows.needs_layout()
+    }
+
+    fn has_awaited_work(&self) -> bool {
         !AnyShard::is_made(self) || self.rows.is_being_copied()
     }
 
@@ -422,7 +439,9 @@ impl<T: Number> AnyShard for Shard<T> {
         if self.restoring.is_some() {
             return self.restore_some(piece);
         }
-        self.rows.work(piece);
+        if self.rows.work(piece) == PieceOfWork::Nothing {
+            self.lay_rows_out(piece);
+        }
         self.take_copy();
         Ok(())
     }
@@ -441,7 +460,6 @@ impl<T: Number> AnyShard for Shard<T> {
         if self.serving.may_answer() && AnyShard::is_head(self) {
             self.acknowledge(out);
         }
-        self.put_rows_in_order();
     }
 
     fn tick(&mut self, now: Time, out: &mut Outbox) {

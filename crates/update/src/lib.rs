@@ -28,6 +28,6 @@ mod updaters;
 
 pub use kernels::{add_into, first_not_finite};
 pub use number::Number;
-pub use rows::{ABSENT, Slots};
+pub use rows::{ABSENT, SLOT_INDEX, Slots};
 pub use updater::{UpdateStep, Updater};
 pub use updaters::{UnknownUpdater, Updaters, row_state_width};

@@ -14,13 +14,22 @@ pub enum Slots<'a> {
         /// How many there are.
         count: usize,
     },
-    /// One row index each. [`ABSENT`] stands for a row that does not exist: reads give zeros for
-    /// it, and updates are never given it.
+    /// One row index each, in the low bits [`SLOT_INDEX`]. The highest bit is ignored: callers may
+    /// tell two slabs apart by it. [`ABSENT`] stands for a row that does not exist: reads give
+    /// zeros for it, and updates are never given it.
     List(&'a [u32]),
 }
 
 /// The slot of a row that does not exist.
 pub const ABSENT: u32 = u32::MAX;
+/// The bits of a slot that are the index of its row in a slab.
+pub const SLOT_INDEX: u32 = u32::MAX >> 1;
+
+/// The index of a slot's row in its slab.
+#[inline]
+fn index_of(slot: u32) -> usize {
+    (slot & SLOT_INDEX) as usize
+}
 
 impl Slots<'_> {
     /// How many rows the batch touches.
@@ -41,13 +50,13 @@ pub(crate) fn check_length(slots: Slots<'_>, width: usize, numbers: usize) {
 
 /// The weights and state of the row in this slot.
 pub(crate) fn row<T>(slab: &[T], stride: usize, slot: u32) -> &[T] {
-    let start = slot as usize * stride;
+    let start = index_of(slot) * stride;
     &slab[start..start + stride]
 }
 
 /// The weights and state of the row in this slot, to change.
 pub(crate) fn row_mut<T>(slab: &mut [T], stride: usize, slot: u32) -> &mut [T] {
-    let start = slot as usize * stride;
+    let start = index_of(slot) * stride;
     &mut slab[start..start + stride]
 }
 
@@ -58,7 +67,7 @@ pub(crate) const AHEAD: usize = 64;
 /// the processor so busy that only one or two rows are on their way from memory at a time. Touching
 /// many rows first lets them arrive together.
 pub(crate) fn fetch<T: Number>(slab: &[T], stride: usize, list: &[u32]) {
-    let touch = |&slot: &u32| slab.get(slot as usize * stride).copied().unwrap_or(T::ZERO);
+    let touch = |&slot: &u32| slab.get(index_of(slot) * stride).copied().unwrap_or(T::ZERO);
     std::hint::black_box(list.iter().map(touch).fold(T::ZERO, T::plus));
 }
 
@@ -78,7 +87,7 @@ pub(crate) fn change_rows<T: Number>(
         }
         Slots::List(list) if width == 1 => {
             for (&slot, &gradient) in list.iter().zip(gradients) {
-                let weight = &mut slab[slot as usize];
+                let weight = &mut slab[index_of(slot)];
                 *weight = change(*weight, gradient);
             }
         }
@@ -108,7 +117,7 @@ pub(crate) fn copy_rows<T: Number>(width: usize, stride: usize, slab: &[T], slot
             for (&slot, out) in list.iter().zip(out) {
                 *out = match slot {
                     ABSENT => T::ZERO,
-                    slot => slab[slot as usize * stride],
+                    slot => slab[index_of(slot) * stride],
                 };
             }
         }

@@ -1,5 +1,6 @@
 //! A set of changed rows, each with its position and its slot.
 
+use crate::rows::slot::{Forwarding, Move};
 use crate::rows::slot_set::SlotSet;
 use crate::view::Row;
 use std::collections::BTreeSet;
@@ -14,6 +15,12 @@ pub(crate) struct ChangedRows {
     /// Slots of the rows in `rows` that exist.
     known: SlotSet,
     rows: Vec<Row>,
+    /// So many of the first `rows` may have slots that they have left.
+    outdated: usize,
+    /// The slots in `known` that such rows have moved to.
+    moved_to: Vec<u32>,
+    /// The layout whose moves [`forward`](Self::forward) follows, and how many of `rows` do.
+    forwarded: (u64, usize),
     /// Duplicate entries are removed once there are more entries than this.
     shrink_above: usize,
 }
@@ -49,6 +56,8 @@ impl ChangedRows {
         let mut seen = BTreeSet::new();
         let mut kept: Vec<Row> = self.rows.drain(..).rev().filter(|(position, _)| seen.insert(*position)).collect();
         kept.reverse();
+        self.forwarded.1 = 0;
+        self.outdated = self.outdated.min(kept.len());
         self.shrink_above = 2 * kept.len();
         self.rows = kept;
     }
@@ -60,6 +69,8 @@ impl ChangedRows {
         }
         let gone: BTreeSet<u64> = removed.iter().map(|(position, _)| *position).collect();
         self.rows.retain(|(position, _)| !gone.contains(position));
+        self.forwarded.1 = 0;
+        self.outdated = self.outdated.min(self.rows.len());
         removed.iter().for_each(|(_, slot)| self.known.remove(*slot));
     }
 
@@ -76,19 +87,49 @@ impl ChangedRows {
     /// Removes all rows and returns their positions, rising.
     pub fn take(&mut self) -> Vec<u64> {
         self.shrink_above = 0;
+        self.forwarded.1 = 0;
+        self.outdated = 0;
         let rows = std::mem::take(&mut self.rows);
         rows.iter().for_each(|(_, slot)| self.known.remove(*slot));
+        self.moved_to.drain(..).for_each(|slot| self.known.remove(slot));
         let mut positions: Vec<u64> = rows.into_iter().map(|(position, _)| position).collect();
         positions.sort_unstable();
         positions.dedup();
         positions
     }
 
-    /// All rows have been put in order: `moves` gives the new slot of each old one, `ABSENT` for a
-    /// removed row.
-    pub fn renumber(&mut self, moves: &[u32]) {
-        self.known.renumber(moves);
-        self.rows.iter_mut().for_each(|(_, slot)| *slot = moves.get(*slot as usize).copied().unwrap_or(ABSENT));
+    /// Rows have moved.
+    pub fn rows_moved(&mut self, moves: &[Move]) {
+        if self.known.len() == 0 {
+            return;
+        }
+        let before = self.moved_to.len();
+        let moved = moves.iter().filter(|moved| self.known.row_moved(**moved));
+        self.moved_to.extend(moved.map(|moved| moved.to));
+        if self.moved_to.len() > before {
+            self.outdated = self.rows.len();
+        }
+    }
+
+    /// All rows have moved: forgets slots that they have left, at most `most`. Returns how many it
+    /// has looked at, 0 if none is left.
+    pub fn forward(&mut self, forwarding: &Forwarding, most: usize) -> usize {
+        if self.forwarded.0 != forwarding.number() {
+            self.forwarded = (forwarding.number(), 0);
+        }
+        let begin = self.forwarded.1.min(self.outdated);
+        let end = self.outdated.min(begin.saturating_add(most));
+        for (_, slot) in &mut self.rows[begin..end] {
+            // A row that was removed before it moved has no slot.
+            *slot = forwarding.of(*slot).unwrap_or(ABSENT);
+        }
+        self.forwarded.1 = end;
+        if end == self.outdated {
+            self.outdated = 0;
+            self.forwarded.1 = 0;
+            self.moved_to.clear();
+        }
+        end - begin
     }
 }
 
@@ -96,15 +137,17 @@ impl ChangedRows {
 mod tests {
     use super::*;
 
+    const NEW: u32 = 1 << 31;
+
     #[test]
     fn changed_rows_hold_a_row_once_until_they_are_taken() {
         let mut changed = ChangedRows::default();
         assert_eq!(changed.extend([(9, 0), (4, 1), (9, 0)].into_iter()), 3);
-        changed.renumber(&[5, 6]);
-        changed.extend([(9, 5)].into_iter());
+        changed.rows_moved(&[Move { from: 0, to: NEW + 5 }]);
+        changed.extend([(9, NEW + 5), (4, 1)].into_iter());
         assert_eq!((changed.len(), changed.take()), (2, vec![4, 9]));
-        changed.extend([(4, 6)].into_iter());
-        assert_eq!(changed.take(), [4]);
+        changed.extend([(9, NEW + 5)].into_iter());
+        assert_eq!(changed.take(), [9], "nothing of the batch before is left");
     }
 
     #[test]
@@ -127,10 +170,40 @@ mod tests {
         changed.extend([(4, 1)].into_iter());
         changed.removed(4, 1);
         changed.extend([(9, 1)].into_iter());
-        changed.renumber(&[ABSENT, 0]);
-        changed.extend([(9, 0)].into_iter());
+        changed.rows_moved(&[Move { from: 1, to: NEW }]);
+        changed.extend([(9, NEW)].into_iter());
         assert_eq!(changed.take(), [4, 9]);
-        changed.extend([(9, 0)].into_iter());
+        changed.extend([(9, NEW)].into_iter());
         assert_eq!(changed.take(), [9], "nothing of the batch before is left");
+    }
+
+    #[test]
+    fn changed_rows_forget_slots_that_rows_have_left() {
+        let moves = [Move { from: 2, to: NEW }, Move { from: 1, to: NEW + 1 }];
+        let mut forwarding = Forwarding::new(1, 0, 4);
+        moves.into_iter().for_each(|moved| forwarding.insert(moved));
+        for most in [1, 2, 9] {
+            let mut changed = ChangedRows::default();
+            changed.extend([(10, 1), (20, 2), (40, 3)].into_iter());
+            changed.rows_moved(&moves[..1]);
+            // Row 40 is removed before it moves.
+            changed.removed(40, 3);
+            changed.rows_moved(&moves[1..]);
+            changed.extend([(10, NEW + 1), (20, NEW), (50, NEW + 2)].into_iter());
+            let mut seen = 0;
+            while seen < 4 {
+                seen += changed.forward(&forwarding, most);
+                // Rows that change meanwhile have no old slots.
+                changed.extend([(60 + seen as u64, NEW + 5)].into_iter());
+            }
+            assert_eq!((seen, changed.forward(&forwarding, most)), (4, 0), "rows that changed later are not looked at");
+            assert!(changed.iter().all(|(_, slot)| !forwarding.is_old(slot)));
+            // The next layout gives slots of the old side to other rows.
+            changed.rows_moved(&[Move { from: NEW + 1, to: 1 }]);
+            changed.extend([(10, 1), (70, 2), (80, 3)].into_iter());
+            let taken = changed.take();
+            assert!([10, 20, 40, 50, 70, 80].iter().all(|position| taken.contains(position)), "{taken:?}");
+            assert_eq!(changed.known.len(), 0, "nothing of the batch before is left");
+        }
     }
 }

@@ -146,9 +146,9 @@ impl Backfill {
         self.ends_at = Some(last);
         encode::rows(changed, view, |contents| self.put(contents, false, view, send));
         let mut held = view.clocks.sums().peekable();
-        let of_slots = if held.peek().is_some() { view.rows.positions() } else { Vec::new() };
+        let of_slots = held.peek().map(|_| view.rows.positions()).unwrap_or_default();
         for (clock, slots) in held {
-            let mut positions: Vec<u64> = slots.iter().map(|slot| of_slots[*slot as usize]).collect();
+            let mut positions: Vec<u64> = slots.iter().filter_map(|slot| of_slots.get(*slot)).collect();
             positions.extend(view.clocks.removals(clock));
             positions.sort_unstable();
             positions.dedup();

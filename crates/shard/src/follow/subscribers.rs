@@ -3,6 +3,7 @@
 //! have changed since the previous move.
 
 use crate::changes::ChangeLog;
+use crate::rows::slot::Move;
 use crate::rows::slot_set::SlotSet;
 use crate::view::{Row, ShardView};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -170,9 +171,9 @@ impl Subscribers {
         }
     }
 
-    /// The rows have moved: `moves` gives the new slot of each old one. Drops removed rows.
-    pub fn renumber(&mut self, moves: &[u32]) {
-        self.subscriptions.values_mut().for_each(|subscription| subscription.rows.renumber(moves));
+    /// Rows have moved.
+    pub fn rows_moved(&mut self, moves: &[Move]) {
+        self.subscriptions.values_mut().for_each(|subscription| subscription.rows.rows_moved(moves));
     }
 
     /// Drops the subscription of a worker.
@@ -290,11 +291,13 @@ mod tests {
     }
 
     #[test]
-    fn subscribers_drop_removed_rows_when_rows_move() {
+    fn subscribers_follow_rows_that_move() {
+        const NEW: u32 = 1 << 31;
         let mut subscribers = Subscribers::default();
         subscribers.subscribe(WorkerId(0), Clock(0), &[(10, 0), (20, 1)], 10, 0);
-        subscribers.renumber(&[ABSENT, 0]);
-        assert_eq!(subscribers.take_changes(&[(20, 0), (30, 1)]), [(WorkerId(0), vec![(20, 0)])]);
+        subscribers.rows_moved(&[Move { from: 1, to: NEW }, Move { from: 2, to: NEW + 1 }]);
+        let changed = [(10, 0), (15, 1), (20, NEW), (30, NEW + 1)];
+        assert_eq!(subscribers.take_changes(&changed), [(WorkerId(0), vec![(10, 0), (20, NEW)])]);
     }
 
     #[test]

@@ -11,6 +11,7 @@
 use crate::changes::changed_rows::ChangedRows;
 use crate::intake::combine::{Combination, HeldClock};
 use crate::intake::frontier::Frontier;
+use crate::rows::slot::{BySlot, Forwarding, Move, SlotCounts};
 use crate::view::Row;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use types::{Clock, Combine, HELD_CLOCKS, WorkerId};
@@ -224,14 +225,14 @@ impl<T: Number> Clocks<T> {
 
     /// Notes the rows of every held sum as rows that will change. `positions` gives the position of
     /// each slot.
-    pub fn name_changes(&mut self, positions: impl FnOnce() -> Vec<u64>) {
+    pub fn name_changes(&mut self, positions: impl FnOnce() -> BySlot<u64>) {
         if self.held.is_empty() {
             return;
         }
         let positions = positions();
         for (clock, held) in &self.held {
             if let HeldClock::Sum(sum) = held {
-                let rows = sum.slots().iter().map(|slot| (positions[*slot as usize], *slot));
+                let rows = sum.slots().iter().filter_map(|slot| Some((positions.get(*slot)?, *slot)));
                 self.changes.entry(*clock).or_default().extend(rows);
             }
         }
@@ -417,15 +418,20 @@ impl<T: Number> Clocks<T> {
         self.changes.values_mut().for_each(|changes| changes.forget(rows));
     }
 
-    /// The rows, of `width` numbers, have moved: `moves` gives the new slot of each old one,
-    /// `ABSENT` for a removed row, which is dropped.
-    pub fn renumber(&mut self, width: usize, moves: &[u32]) {
+    /// Rows have moved. The shard has `slot_counts` slots.
+    pub fn rows_moved(&mut self, slot_counts: SlotCounts, moves: &[Move]) {
         for held in self.held.values_mut() {
             if let HeldClock::Sum(sum) = held {
-                sum.renumber(width, moves);
+                sum.rows_moved(slot_counts, moves);
             }
         }
-        self.changes.values_mut().for_each(|rows| rows.renumber(moves));
+        self.changes.values_mut().for_each(|rows| rows.rows_moved(moves));
+    }
+
+    /// All rows have moved: forgets slots that they have left, at most `most`. Returns how many it
+    /// has looked at.
+    pub fn forward(&mut self, forwarding: &Forwarding, most: usize) -> usize {
+        self.changes.values_mut().fold(0, |seen, rows| seen + rows.forward(forwarding, most - seen))
     }
 }
 

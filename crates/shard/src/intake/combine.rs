@@ -2,8 +2,9 @@
 //! clock, and its end: a sum or a mean for each row.
 
 use crate::rows::Resolved;
+use crate::rows::slot::{BySlot, Move, SlotCounts};
 use types::Reduce;
-use update::{ABSENT, Number, add_into, first_not_finite};
+use update::{Number, add_into, first_not_finite};
 use wire::FailedClock;
 
 /// Numbers that [`Combination::finish`] handles at a time: a block that fits the first-level cache.
@@ -25,32 +26,26 @@ pub(crate) struct Combination<T> {
     sums: Vec<T>,
     /// By slot: 1 + the index into `slots`, or 0. Memory pages of rows without contributions are
     /// never touched.
-    places: Vec<u32>,
+    places: BySlot<u32>,
 }
 
 impl<T: Number> Combination<T> {
     /// An empty sum, which uses `memory` for its numbers.
     pub fn new(mut memory: Vec<T>) -> Self {
         memory.clear();
-        Self { slots: Vec::new(), sums: memory, places: Vec::new() }
+        Self { slots: Vec::new(), sums: memory, places: BySlot::default() }
     }
 
-    /// Adds a contribution. All slots of the shard are below `slot_count`.
-    pub fn add(&mut self, width: usize, slot_count: usize, resolved: &Resolved, values: &[T]) {
-        if self.places.len() < slot_count {
-            if self.slots.is_empty() {
-                self.places = vec![0; slot_count];
-            } else {
-                self.places.resize(slot_count, 0);
-            }
-        }
+    /// Adds a contribution. The shard has `slot_counts` slots.
+    pub fn add(&mut self, width: usize, slot_counts: SlotCounts, resolved: &Resolved, values: &[T]) {
+        self.places.grow(slot_counts);
         if let Resolved::Run { first, count } = resolved
             && self.add_run(width, *first, *count, values)
         {
             return;
         }
         for (slot, row) in resolved.each().zip(values.chunks_exact(width)) {
-            let place = &mut self.places[slot as usize];
+            let Some(place) = self.places.get_mut(slot) else { continue };
             if *place == 0 {
                 self.slots.push(slot);
                 *place = self.slots.len() as u32;
@@ -67,7 +62,7 @@ impl<T: Number> Combination<T> {
         if count == 0 {
             return true;
         }
-        let places = &mut self.places[first..first + count];
+        let places = self.places.run_mut(first as u32, count);
         if places.iter().all(|place| *place == 0) {
             let next = self.slots.len() as u32 + 1;
             places.iter_mut().zip(next..).for_each(|(place, index)| *place = index);
@@ -84,12 +79,10 @@ impl<T: Number> Combination<T> {
     }
 
     /// Sets the sums of rows, replacing earlier ones.
-    pub fn set(&mut self, width: usize, slot_count: usize, resolved: &Resolved, sums: &[T]) {
-        if self.places.len() < slot_count {
-            self.places.resize(slot_count, 0);
-        }
+    pub fn set(&mut self, width: usize, slot_counts: SlotCounts, resolved: &Resolved, sums: &[T]) {
+        self.places.grow(slot_counts);
         for (slot, row) in resolved.each().zip(sums.chunks_exact(width)) {
-            let place = &mut self.places[slot as usize];
+            let Some(place) = self.places.get_mut(slot) else { continue };
             if *place == 0 {
                 self.slots.push(slot);
                 *place = self.slots.len() as u32;
@@ -102,23 +95,23 @@ impl<T: Number> Combination<T> {
 
     /// The sum of a row, if a worker has contributed to it.
     pub fn get(&self, width: usize, slot: u32) -> Option<&[T]> {
-        let place = self.places.get(slot as usize).copied().filter(|place| *place > 0)?;
+        let place = self.places.get(slot).filter(|place| *place > 0)?;
         Some(&self.sums[(place as usize - 1) * width..][..width])
     }
 
     /// Whether a worker has contributed to a row.
     pub fn contains(&self, slot: u32) -> bool {
-        self.places.get(slot as usize).is_some_and(|place| *place > 0)
+        self.places.get(slot).is_some_and(|place| place > 0)
     }
 
     /// Drops the sum of a row, if there is one. The last sum moves to its place.
     pub fn remove(&mut self, width: usize, slot: u32) {
-        let Some(place) = self.places.get_mut(slot as usize).filter(|place| **place > 0) else { return };
+        let Some(place) = self.places.get_mut(slot).filter(|place| **place > 0) else { return };
         let index = std::mem::take(place) as usize - 1;
         self.slots.swap_remove(index);
         let last = self.slots.len() * width;
         if let Some(moved) = self.slots.get(index) {
-            self.places[*moved as usize] = index as u32 + 1;
+            self.places.get_mut(*moved).into_iter().for_each(|place| *place = index as u32 + 1);
             self.sums.copy_within(last.., index * width);
         }
         self.sums.truncate(last);
@@ -129,15 +122,18 @@ impl<T: Number> Combination<T> {
         &self.slots
     }
 
-    /// The rows have moved: `moves` gives the new slot of each old one, `ABSENT` for a removed row,
-    /// whose sum is dropped.
-    pub fn renumber(&mut self, width: usize, moves: &[u32]) {
-        let removed: Vec<u32> = self.slots.iter().copied().filter(|slot| moves[*slot as usize] == ABSENT).collect();
-        removed.into_iter().for_each(|slot| self.remove(width, slot));
-        self.places = vec![0; moves.iter().filter(|slot| **slot != ABSENT).count()];
-        for (slot, place) in self.slots.iter_mut().zip(1..) {
-            *slot = moves[*slot as usize];
-            self.places[*slot as usize] = place;
+    /// Rows have moved. The shard has `slot_counts` slots.
+    pub fn rows_moved(&mut self, slot_counts: SlotCounts, moves: &[Move]) {
+        if self.slots.is_empty() {
+            return;
+        }
+        self.places.grow(slot_counts);
+        for moved in moves {
+            let place = self.places.get_mut(moved.from).map_or(0, std::mem::take);
+            if place > 0 {
+                self.slots[place as usize - 1] = moved.to;
+                self.places.get_mut(moved.to).into_iter().for_each(|new| *new = place);
+            }
         }
     }
 
@@ -166,6 +162,8 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
+    const NEW: u32 = 1 << 31;
+
     proptest! {
         #[test]
         fn combination_adds_runs_and_lists_row_by_row(
@@ -182,7 +180,7 @@ mod tests {
                     sums.iter_mut().zip(row).for_each(|(sum, value)| *sum += value);
                 }
                 let resolved = if as_run { Resolved::Run { first, count } } else { Resolved::List(slots) };
-                combination.add(width, 30, &resolved, &values);
+                combination.add(width, SlotCounts([30, 0]), &resolved, &values);
             }
             let (slots, sums) = combination.finish(Reduce::Sum, 3);
             let found: BTreeMap<u32, Vec<i64>> =
@@ -193,30 +191,31 @@ mod tests {
 
     #[test]
     fn combination_drops_removed_rows_and_keeps_the_other_sums() {
-        /// Removed slots, moves, and the sums that are left.
-        type Case = (&'static [u32], &'static [u32], &'static [(u32, i64)]);
-        let cases: [Case; 5] = [
-            (&[], &[0, 1, 2, 3], &[(0, 1), (2, 3), (3, 4)]),
-            (&[0], &[0, 1, 2, 3], &[(2, 3), (3, 4)]),
-            (&[3, 1, 9], &[0, 1, 2, 3], &[(0, 1), (2, 3)]),
-            (&[2, 0, 3], &[0, 1, 2, 3], &[]),
-            (&[3], &[ABSENT, ABSENT, 0, ABSENT], &[(0, 3)]),
+        /// Removed slots, new slots by old ones, and the sums that are left.
+        type Case = (&'static [u32], &'static [(u32, u32)], &'static [(u32, i64)]);
+        let cases: [Case; 6] = [
+            (&[], &[], &[(0, 1), (2, 3), (3, 4)]),
+            (&[0], &[], &[(2, 3), (3, 4)]),
+            (&[3, 1, 9], &[], &[(0, 1), (2, 3)]),
+            (&[2, 0, 3], &[(1, NEW)], &[]),
+            (&[3], &[(2, NEW), (1, NEW + 1)], &[(0, 1), (NEW, 3)]),
+            (&[], &[(3, NEW), (1, NEW + 2), (0, NEW + 3), (2, NEW + 1)], &[(NEW, 4), (NEW + 1, 3), (NEW + 3, 1)]),
         ];
         for (removed, moves, expected) in cases {
+            let counts = SlotCounts([4, 4]);
             let mut combination = Combination::<i64>::new(Vec::new());
-            combination.add(2, 4, &Resolved::List(vec![0, 2, 3]), &[1, -1, 3, -3, 4, -4]);
+            combination.add(2, counts, &Resolved::List(vec![0, 2, 3]), &[1, -1, 3, -3, 4, -4]);
             removed.iter().for_each(|slot| combination.remove(2, *slot));
             assert!(removed.iter().all(|slot| !combination.contains(*slot)));
-            combination.renumber(2, moves);
-            let held = (0..9).filter(|slot| combination.contains(*slot));
+            let moves: Vec<Move> = moves.iter().map(|(from, to)| Move { from: *from, to: *to }).collect();
+            combination.rows_moved(counts, &moves);
+            let held = (0..9).chain(NEW..NEW + 9).filter(|slot| combination.contains(*slot));
             assert!(held.eq(expected.iter().map(|(slot, _)| *slot)), "{removed:?}: only the expected rows have sums");
-            let rows = moves.iter().filter(|slot| **slot != ABSENT).count();
-            assert_eq!(combination.places.len(), rows, "memory follows the rows");
             for (slot, sum) in expected {
                 assert_eq!(combination.get(2, *slot), Some(&[*sum, -sum][..]), "{removed:?}, row {slot}");
             }
             // Sums that are left can be added to: they are found at their new places.
-            combination.add(2, 4, &Resolved::Run { first: 0, count: 1 }, &[10, 10]);
+            combination.add(2, counts, &Resolved::Run { first: 0, count: 1 }, &[10, 10]);
             let (slots, sums) = combination.finish(Reduce::Sum, 1);
             let found: BTreeMap<u32, i64> = slots.into_iter().zip(sums.chunks(2).map(|sum| sum[0])).collect();
             let mut expected: BTreeMap<u32, i64> = expected.iter().copied().collect();
@@ -229,7 +228,7 @@ mod tests {
     fn combination_clamps_overflowed_sums_to_the_largest_number() {
         let mut combination = Combination::<f32>::new(Vec::new());
         for sign in [1.0, 1.0] {
-            combination.add(1, 4, &Resolved::Run { first: 0, count: 2 }, &[sign * 3e38, sign * -3e38]);
+            combination.add(1, SlotCounts([4, 0]), &Resolved::Run { first: 0, count: 2 }, &[sign * 3e38, sign * -3e38]);
         }
         assert_eq!(combination.finish(Reduce::Sum, 1), (vec![0, 1], vec![f32::MAX, f32::MIN]));
     }
@@ -237,7 +236,7 @@ mod tests {
     #[test]
     fn combination_mean_divides_by_the_given_workers() {
         let mut combination = Combination::<f32>::new(Vec::new());
-        combination.add(1, 4, &Resolved::Run { first: 1, count: 2 }, &[4.0, 8.0]);
+        combination.add(1, SlotCounts([4, 0]), &Resolved::Run { first: 1, count: 2 }, &[4.0, 8.0]);
         assert_eq!(combination.finish(Reduce::Mean, 4), (vec![1, 2], vec![1.0, 2.0]));
     }
 }

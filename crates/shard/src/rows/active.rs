@@ -13,6 +13,7 @@
 //! optimum. A row that no worker pushes stays as it is, active or inactive. So now and then workers
 //! push all rows.
 
+use crate::rows::slot::Move;
 use crate::rows::slot_set::SlotSet;
 use types::{TableSpec, UpdaterSpec};
 use update::{ABSENT, Number};
@@ -102,16 +103,17 @@ impl ActiveSet {
         }
     }
 
-    /// The rows have moved: `moves` gives the new slot of each old one.
-    pub fn renumber(&mut self, moves: &[u32]) {
-        self.inactive.renumber(moves);
-        self.pass.renumber(moves);
+    /// Rows have moved.
+    pub fn rows_moved(&mut self, moves: &[Move]) {
+        self.inactive.rows_moved(moves);
+        self.pass.rows_moved(moves);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rows::slot::slot_at;
     use proptest::prelude::*;
 
     #[test]
@@ -185,13 +187,14 @@ mod tests {
         for _ in 0..2 {
             clock(&mut set, 0, &[[0.0, 0.0], [0.0, 1.5], [0.0, 0.1]]);
         }
-        set.renumber(&[2, 1, 0, 3]);
         assert_eq!([0, 1, 2, 3].map(|slot| set.contains(slot)), [false, true, false, true]);
-        set.renumber(&[0, 3, 2, 1]);
-        assert_eq!([0, 1, 2, 3].map(|slot| set.contains(slot)), [false, true, false, true]);
+        let new = |index| slot_at(1, index);
+        set.rows_moved(&[Move { from: 0, to: new(0) }, Move { from: 1, to: new(1) }]);
+        let all = [0, 1, 2, new(0), new(1), new(2)];
+        assert_eq!(all.map(|slot| set.contains(slot)), [true, true, false, false, true, true]);
         assert!(set.contains(ABSENT));
-        set.renumber(&[ABSENT, 1, 0, 2]);
-        assert_eq!([0, 1, 2, 3].map(|slot| set.contains(slot)), [false, true, true, true], "slot 0 was free");
+        set.rows_moved(&[Move { from: 2, to: new(2) }]);
+        assert_eq!(all.map(|slot| set.contains(slot)), [true, true, true, false, true, false]);
     }
 
     #[test]

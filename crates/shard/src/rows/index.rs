@@ -78,21 +78,27 @@ impl Index {
         matches!(self, Self::Spread(_))
     }
 
-    /// Renumbers the slots, which are below `slots`, in position order. Returns the new slot of
-    /// each old one, `ABSENT` for a slot without a row, and the highest position, 0 if there is
-    /// none. `None` for a dense table, whose slots are positions.
-    pub fn renumber(&mut self, slots: usize) -> Option<(Vec<u32>, u64)> {
+    /// Replaces the slots of the first `most` positions from `first` on by what `renumber` gives
+    /// for them, in position order. Returns the position after them. Does nothing for a dense
+    /// table, whose slots are positions.
+    pub fn renumber_some(&mut self, first: u64, most: usize, mut renumber: impl FnMut(u32) -> u32) -> Option<u64> {
         match self {
             Self::Dense { .. } => None,
-            Self::Spread(index) => Some((index.renumber(slots), index.highest().unwrap_or(0))),
+            Self::Spread(index) => index.renumber_some(first, most, renumber),
             Self::Ordered(index) => {
-                let mut moves = vec![ABSENT; slots];
-                for (new, slot) in (0..).zip(index.values_mut()) {
-                    moves[*slot as usize] = new;
-                    *slot = new;
-                }
-                Some((moves, index.last_key_value().map_or(0, |(highest, _)| *highest)))
+                let mut entries = index.range_mut(first..);
+                entries.by_ref().take(most).for_each(|(_, slot)| *slot = renumber(*slot));
+                entries.next().map(|(position, _)| *position)
             }
+        }
+    }
+
+    /// The highest position of a sparse table.
+    pub fn highest(&self) -> Option<u64> {
+        match self {
+            Self::Dense { .. } => None,
+            Self::Spread(index) => index.highest(),
+            Self::Ordered(index) => index.last_key_value().map(|(highest, _)| *highest),
         }
     }
 

@@ -2,7 +2,9 @@
 //! the shard has its slots ready.
 
 use crate::rows::Resolved;
+use crate::rows::slot::Forwarding;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Bound;
 use std::sync::Arc;
 use wire::{Payload, Signature};
 
@@ -46,6 +48,29 @@ struct Entry {
     returned: bool,
     /// The generation of the rows at the last lookup.
     generation: u64,
+    /// The layout whose moves it follows, and how many of its slots are those after the moves.
+    forwarded: (u64, usize),
+}
+
+impl Entry {
+    /// Replaces the slots of rows that have moved. Rows move in position order, so each slot is
+    /// looked at about once. Returns how many were.
+    fn forward(&mut self, forwarding: &Forwarding) -> usize {
+        if self.forwarded.0 != forwarding.number() {
+            self.forwarded = (forwarding.number(), 0);
+        }
+        let begin = self.forwarded.1;
+        let Resolved::List(slots) = &*self.known.resolved else { return 0 };
+        let moved = slots[begin..].iter().take_while(|slot| forwarding.of(**slot).is_some()).count();
+        let end = begin + moved;
+        if slots[begin..end].iter().any(|slot| forwarding.is_old(*slot))
+            && let Resolved::List(slots) = Arc::make_mut(&mut self.known.resolved)
+        {
+            slots[begin..end].iter_mut().for_each(|slot| *slot = forwarding.of(*slot).unwrap_or(*slot));
+        }
+        self.forwarded.1 = end;
+        moved
+    }
 }
 
 /// Key lists by name, in a cache with two shelves (segmented LRU).
@@ -67,6 +92,8 @@ pub(crate) struct KeyLists {
     uses: u64,
     /// Counts removals of rows.
     generation: u64,
+    /// The layout whose moves [`forward`](KeyLists::forward) follows, and the last list that does.
+    forwarded: (u64, Option<ListName>),
 }
 
 /// Some of the lists, in the order in which they are to be forgotten.
@@ -131,6 +158,7 @@ impl KeyLists {
             forgotten: Forgotten::default(),
             uses: 0,
             generation: 0,
+            forwarded: (0, None),
         }
     }
 
@@ -138,8 +166,9 @@ impl KeyLists {
         if returned { &mut self.returned } else { &mut self.new }
     }
 
-    /// The list of that name, if it is remembered. Counts as a use of it.
-    pub fn get(&mut self, name: ListName) -> Option<Remembered> {
+    /// The list of that name, if it is remembered. Counts as a use of it. `forwarding`: where rows
+    /// have moved to, while they are being laid out.
+    pub fn get(&mut self, name: ListName, forwarding: Option<&Forwarding>) -> Option<Remembered> {
         let entry = self.entries.get_mut(&name)?;
         if entry.returned {
             self.returned.by_use.remove(&entry.used);
@@ -148,6 +177,9 @@ impl KeyLists {
             self.returned.by_use.insert(self.uses, name);
         }
         if entry.generation == self.generation {
+            if let Some(forwarding) = forwarding {
+                entry.forward(forwarding);
+            }
             return Some(Remembered::Current(entry.known.clone()));
         }
         let positions = entry.known.positions.clone();
@@ -182,7 +214,7 @@ impl KeyLists {
         let shelf = self.shelf(returned);
         shelf.by_use.insert(used, name);
         shelf.bytes += cost(&known);
-        self.entries.insert(name, Entry { known, used, returned, generation: self.generation });
+        self.entries.insert(name, Entry { known, used, returned, generation: self.generation, forwarded: (0, 0) });
         while let Some(oldest) = self.new.surplus() {
             self.forget(oldest);
             self.forgotten.put(oldest);
@@ -192,11 +224,25 @@ impl KeyLists {
         }
     }
 
-    /// The rows have moved: `moves` gives the new slot of each old one.
-    pub fn renumber(&mut self, moves: &[u32]) {
-        for entry in self.entries.values_mut().filter(|entry| entry.generation == self.generation) {
-            entry.known.resolved = Arc::new(entry.known.resolved.moved(moves));
+    /// All rows have moved: forgets slots that they have left, in lists with about `most` keys in
+    /// all. Returns how many it has looked at, 0 if none is left.
+    pub fn forward(&mut self, forwarding: &Forwarding, most: usize) -> usize {
+        if self.forwarded.0 != forwarding.number() {
+            self.forwarded = (forwarding.number(), None);
         }
+        let mut seen = 0;
+        let from = self.forwarded.1.map_or(Bound::Unbounded, Bound::Excluded);
+        for (name, entry) in self.entries.range_mut((from, Bound::Unbounded)) {
+            if seen >= most {
+                break;
+            }
+            self.forwarded.1 = Some(*name);
+            seen += 1;
+            if entry.generation == self.generation {
+                seen += entry.forward(forwarding);
+            }
+        }
+        seen
     }
 
     fn forget(&mut self, name: ListName) -> Option<Entry> {
@@ -220,6 +266,7 @@ fn cost(known: &KnownList) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rows::slot::Move;
 
     fn known() -> KnownList {
         KnownList {
@@ -239,7 +286,7 @@ mod tests {
     }
 
     fn held(lists: &mut KeyLists, names: impl IntoIterator<Item = u128>) -> Vec<u128> {
-        names.into_iter().filter(|n| lists.get(name(*n)).is_some()).collect()
+        names.into_iter().filter(|n| lists.get(name(*n), None).is_some()).collect()
     }
 
     #[test]
@@ -266,7 +313,7 @@ mod tests {
             "13 and 14 were put twice without being forgotten between"
         );
         (13..=14).for_each(|n| lists.put(name(n), known()));
-        assert!(lists.get(name(1)).is_some());
+        assert!(lists.get(name(1), None).is_some());
         (100..=101).for_each(|n| lists.put(name(n), known()));
         assert_eq!(
             held(&mut lists, 1..=14),
@@ -282,17 +329,49 @@ mod tests {
         lists.put(name(1), known());
         lists.put(name(2), without_positions.clone());
         lists.rows_removed();
-        assert!(matches!(lists.get(name(1)), Some(Remembered::Outdated { positions }) if positions.len() == 800));
-        assert!(lists.get(name(2)).is_none(), "without positions it cannot be looked up");
-        // Outdated slots are not moved.
-        lists.renumber(&[]);
-        lists.put(name(1), known());
-        lists.put(name(2), without_positions);
-        lists.renumber(&[7]);
-        for n in [1, 2] {
-            let Some(Remembered::Current(known)) = lists.get(name(n)) else { panic!("it was put again") };
-            assert_eq!(*known.resolved, Resolved::List(vec![7; 100]));
+        assert!(matches!(lists.get(name(1), None), Some(Remembered::Outdated { positions }) if positions.len() == 800));
+        assert!(lists.get(name(2), None).is_none(), "without positions it cannot be looked up");
+    }
+
+    const NEW: u32 = 1 << 31;
+
+    fn of_slots(slots: &[u32]) -> KnownList {
+        KnownList { resolved: Arc::new(Resolved::List(slots.to_vec())), ..known() }
+    }
+
+    fn slots(lists: &mut KeyLists, n: u128, forwarding: &Forwarding) -> Vec<u32> {
+        match lists.get(name(n), Some(forwarding)) {
+            Some(Remembered::Current(KnownList { resolved, .. })) => resolved.each().collect(),
+            _ => panic!("list {n} is remembered"),
         }
+    }
+
+    #[test]
+    fn key_lists_follow_rows_that_move() {
+        let mut lists = lists();
+        lists.put(name(1), of_slots(&[3, 1, 2]));
+        lists.put(name(2), of_slots(&[3, 2]));
+        let mut forwarding = Forwarding::new(1, 0, 5);
+        forwarding.insert(Move { from: 3, to: NEW });
+        assert_eq!(slots(&mut lists, 1, &forwarding), [NEW, 1, 2]);
+        // A row was made meanwhile.
+        lists.put(name(2), of_slots(&[NEW, NEW + 7, 2]));
+        forwarding.insert(Move { from: 1, to: NEW + 1 });
+        forwarding.insert(Move { from: 2, to: NEW + 2 });
+        assert_eq!(slots(&mut lists, 2, &forwarding), [NEW, NEW + 7, NEW + 2]);
+        // List 1 has not been used meanwhile.
+        let mut seen = Vec::new();
+        while seen.last() != Some(&0) {
+            seen.push(lists.forward(&forwarding, 1));
+        }
+        assert_eq!(seen, [3, 1, 0], "a list at a time; of list 1, one slot was known");
+        let mut back = Forwarding::new(2, 1, 9);
+        assert_eq!(slots(&mut lists, 1, &back), [NEW, NEW + 1, NEW + 2]);
+        back.insert(Move { from: NEW, to: 8 });
+        assert_eq!([1, 2].map(|n| slots(&mut lists, n, &back)[0]), [8, 8]);
+        // Outdated slots may be those of removed rows, which do not move.
+        lists.rows_removed();
+        assert_eq!([lists.forward(&back, 9), lists.forward(&back, 9)], [2, 0]);
     }
 
     #[test]
@@ -305,7 +384,7 @@ mod tests {
         assert_eq!(lists.returned.by_use.len(), 8 - lists.new.by_use.len());
         let returned: Vec<ListName> = lists.returned.by_use.values().copied().collect();
         lists.rows_removed();
-        assert!(returned.iter().all(|name| lists.get(*name).is_none()));
+        assert!(returned.iter().all(|name| lists.get(*name, None).is_none()));
         assert_eq!((lists.returned.by_use.len(), lists.returned.bytes), (0, 0));
         returned.iter().for_each(|name| lists.put(*name, without_positions()));
         assert!(lists.returned.by_use.values().eq(&returned));

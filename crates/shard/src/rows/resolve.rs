@@ -119,7 +119,7 @@ impl<T: Number> Rows<T> {
     /// The list of this name, if it is remembered. Looks its slots up again if rows have been
     /// removed since.
     fn known(&mut self, name: ListName) -> Option<KnownList> {
-        let positions = match self.lists.get(name)? {
+        let positions = match self.lists.get(name, self.slab.forwarding())? {
             Remembered::Current(known) => return Some(known),
             Remembered::Outdated { positions } => positions,
         };

@@ -25,15 +25,6 @@ impl Resolved {
         }
     }
 
-    /// The same rows after they have moved: `moves` gives the new slot of each old one.
-    pub fn moved(&self, moves: &[u32]) -> Self {
-        let moved = |slot: &u32| moves.get(*slot as usize).copied().unwrap_or(ABSENT);
-        match self {
-            Self::Run { .. } => self.clone(),
-            Self::List(list) => Self::List(list.iter().map(moved).collect()),
-        }
-    }
-
     /// The slots that exist, one by one.
     pub fn each(&self) -> impl Iterator<Item = u32> + '_ {
         let (run, list) = match self {

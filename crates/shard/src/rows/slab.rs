@@ -1,22 +1,28 @@
-//! The slab: all rows of a shard in one block of memory, found by position through the index. A row
-//! keeps its slot until it is removed or the rows are put in position order; that step returns the
-//! new slots. A freed slot is reused by a new row.
+//! The slab: all rows of a shard, found by position through the index. A row keeps its slot until
+//! it is removed or moves because rows are laid out anew ([`layout`]). A freed slot is reused by a
+//! new row.
+
+mod layout;
+#[cfg(test)]
+mod tests;
 
 use super::index::Index;
 use super::initial::initial;
 use super::resolved::Resolved;
+use super::row_blocks::RowBlocks;
+use super::slot::{BySlot, SlotCounts};
 use super::slot_allocator::SlotAllocator;
 use super::snapshot::{CopiedRows, Snapshot};
+use layout::Layout;
+pub(crate) use layout::LayoutPiece;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use types::{Clock, Initial, Key, Placement, Position, PositionRange, Setting, TableShape, TableSpec, UpdaterSpec};
-use update::{ABSENT, Number, Slots, UnknownUpdater, UpdateStep, Updater, Updaters};
+use update::{ABSENT, Number, SLOT_INDEX, Slots, UnknownUpdater, UpdateStep, Updater, Updaters};
 use wire::{Payload, Refusal};
 
-/// Rows shorter than this many bytes are kept roughly in position order. They share cache lines, so
-/// a sorted batch then walks through the slab instead of jumping about in it. Longer rows gain
-/// nothing.
-const ORDERED_BELOW_BYTES: usize = 64;
+/// A shard has at most this many rows: slots have one bit for the side, and `ABSENT` names no row.
+const MOST_ROWS: u64 = SLOT_INDEX as u64;
 
 /// Why the rows of a table cannot be made.
 #[derive(Debug, thiserror::Error)]
@@ -30,12 +36,18 @@ pub(crate) enum RowsError {
         /// How many rows the shard has.
         rows: u64,
     },
+    /// The shard has more rows than slots have numbers.
+    #[error("one shard has {rows} rows, and {MOST_ROWS} at most; use more servers")]
+    TooMany {
+        /// How many rows the shard has.
+        rows: u64,
+    },
     /// The codecs do not fit each other or the table.
     #[error("{0}")]
     Codecs(String),
 }
 
-/// The rows of one shard, one after the other in memory.
+/// The rows of one shard.
 pub(crate) struct Slab<T: Number> {
     range: PositionRange,
     placement: Placement,
@@ -47,8 +59,12 @@ pub(crate) struct Slab<T: Number> {
     /// Numbers in a row state: the weights and the updater's state.
     stride: usize,
     /// Row states, by slot.
-    slab: Vec<T>,
+    blocks: RowBlocks<T>,
     slots: SlotAllocator,
+    /// The rows are being laid out anew.
+    layout: Option<Layout<T>>,
+    /// How often rows were laid out.
+    layouts: u64,
     /// How the weights of a new row are made.
     rule: Initial,
     updater: Box<dyn Updater<T>>,
@@ -90,8 +106,10 @@ impl<T: Number> Slab<T> {
             max_rows: u64::MAX,
             width,
             stride,
-            slab: Vec::new(),
+            blocks: RowBlocks::new(stride),
             slots: SlotAllocator::default(),
+            layout: None,
+            layouts: 0,
             rule: spec.initial,
             updater,
             examples: 0,
@@ -104,7 +122,11 @@ impl<T: Number> Slab<T> {
         };
         match spec.shape {
             TableShape::Dense { .. } => {
-                let count = (range.last.0 - range.first.0 + 1) as usize;
+                let rows_of_range = range.last.0 - range.first.0 + 1;
+                if rows_of_range > MOST_ROWS {
+                    return Err(RowsError::TooMany { rows: rows_of_range });
+                }
+                let count = rows_of_range as usize;
                 // Reserved and freed at once: a table that does not fit is refused instead of
                 // aborting the process.
                 let numbers = count.checked_mul(stride).ok_or(RowsError::TooLarge { rows: count as u64 })?;
@@ -112,11 +134,11 @@ impl<T: Number> Slab<T> {
                 room.map_err(|_| RowsError::TooLarge { rows: count as u64 })?;
                 // The system gives zeroed pages lazily, so a large table takes no memory until it
                 // is used.
-                rows.slab = vec![T::ZERO; numbers];
-                rows.slots = SlotAllocator::full(count, range.last.0);
+                rows.blocks = RowBlocks::dense(stride, vec![T::ZERO; numbers]);
+                rows.slots = SlotAllocator::dense(count);
                 rows.unfilled = (rows.rule != Initial::Zero).then_some(0);
             }
-            TableShape::Sparse { max_rows, .. } => rows.max_rows = max_rows,
+            TableShape::Sparse { max_rows, .. } => rows.max_rows = max_rows.min(MOST_ROWS),
         }
         Ok(rows)
     }
@@ -130,7 +152,7 @@ impl<T: Number> Slab<T> {
         }
         match &mut self.copy {
             Some(copy) if !copy.is_whole() => {
-                copy.copy_some(&self.slab, &self.index, self.range, most);
+                copy.copy_some(&self.blocks, &self.index, self.range, most);
                 PieceOfWork::Piece
             }
             Some(_) | None => PieceOfWork::Nothing,
@@ -156,8 +178,9 @@ impl<T: Number> Slab<T> {
 
     /// Begins a copy of all rows as they are now. [`work`](Self::work) makes it.
     pub fn begin_copy(&mut self) {
-        let (slots, live) = (self.slot_count(), self.slots.live());
-        self.copy = Some(Snapshot::new(slots, self.stride, live, self.index.is_dense(), self.range));
+        let (count, live) = (self.slot_count(), self.slots.live());
+        let first = (!self.index.is_dense()).then_some(self.range.first);
+        self.copy = Some(Snapshot::new(self.blocks.places(), count, self.stride, live, first));
     }
 
     /// Whether a copy is being made, or is whole and was not taken.
@@ -178,7 +201,7 @@ impl<T: Number> Slab<T> {
     /// Rows are about to change: a copy that is being made takes them first.
     fn will_change(&mut self, slots: Slots<'_>) {
         if let Some(copy) = &mut self.copy {
-            copy.keep(&self.slab, slots);
+            copy.keep(&self.blocks, slots);
         }
     }
 
@@ -187,15 +210,26 @@ impl<T: Number> Slab<T> {
         self.slots.rows()
     }
 
-    /// One more than the largest slot: the length of a list that is indexed by slot.
+    /// How many slots there are: of rows, and free ones.
     pub fn slot_count(&self) -> usize {
-        self.slots.slots()
+        self.slots.counts().all()
+    }
+
+    /// How many slots a list by slot needs room for on each side.
+    pub fn slot_counts(&self) -> SlotCounts {
+        let mut counts = self.slots.counts();
+        if counts.0.iter().all(|count| *count > 0) {
+            // Rows are moving: room for all of them, so that lists are not made longer piece by
+            // piece.
+            counts.0 = counts.0.map(|count| count.max(self.len()));
+        }
+        counts
     }
 
     /// How many numbers its memory has room for.
     #[cfg(test)]
     pub fn capacity(&self) -> usize {
-        self.slab.capacity()
+        self.blocks.capacity()
     }
 
     /// Numbers in a row as readers see it.
@@ -273,7 +307,7 @@ impl<T: Number> Slab<T> {
             return Err(Refusal::TooManyRows { max_rows: self.max_rows });
         }
         let reused = self.slots.reuse(absent);
-        let mut unused = reused.iter().copied().chain(self.slot_count() as u32..);
+        let mut unused = reused.iter().copied().chain(self.slots.unused());
         let mut new = Vec::with_capacity(absent);
         for (slot, &position) in slots.iter_mut().zip(positions) {
             if *slot == ABSENT
@@ -285,7 +319,7 @@ impl<T: Number> Slab<T> {
         }
         self.index.insert(&new);
         self.slots.made(&new, reused.len());
-        self.slab.resize(self.slot_count() * self.stride, T::ZERO);
+        self.blocks.grow(self.slots.newest());
         self.zero(&reused);
         self.fill(new.into_iter());
         Ok(())
@@ -295,7 +329,7 @@ impl<T: Number> Slab<T> {
     fn zero(&mut self, slots: &[u32]) {
         self.will_change(Slots::List(slots));
         for slot in slots {
-            self.slab[*slot as usize * self.stride..][..self.stride].fill(T::ZERO);
+            self.blocks.row_mut(*slot).fill(T::ZERO);
         }
     }
 
@@ -306,8 +340,7 @@ impl<T: Number> Slab<T> {
         }
         for (position, slot) in rows {
             let key = self.placement.key(Position(position));
-            let row = &mut self.slab[slot as usize * self.stride..][..self.width];
-            set_initial(self.rule, key, row);
+            set_initial(self.rule, key, &mut self.blocks.row_mut(slot)[..self.width]);
         }
     }
 
@@ -327,7 +360,7 @@ impl<T: Number> Slab<T> {
         if let Some(copy) = &mut self.copy {
             let mut slots = Vec::new();
             self.index.find(positions, &mut slots);
-            copy.keep_removed(&self.slab, positions, &slots);
+            copy.keep_removed(&self.blocks, positions, &slots);
         }
         let freed = self.index.remove(positions);
         self.slots.free(&freed);
@@ -338,39 +371,15 @@ impl<T: Number> Slab<T> {
     /// the learning rates and the count of examples.
     pub fn clear(&mut self, shape: TableShape) -> impl Send + use<T> {
         let index = std::mem::replace(&mut self.index, Index::new(shape, self.range));
-        (index, std::mem::take(&mut self.slots), std::mem::take(&mut self.slab), self.copy.take())
+        let blocks = std::mem::replace(&mut self.blocks, RowBlocks::new(self.stride));
+        let layout = self.end_layout();
+        (index, std::mem::take(&mut self.slots), blocks, layout, self.copy.take())
     }
 
     /// Gives rows their initial weights and zero state. They keep their slots.
     pub fn reset(&mut self, slots: &[u32], positions: &[u64]) {
         self.zero(slots);
         self.fill(positions.iter().copied().zip(slots.iter().copied()));
-    }
-
-    /// Lays the rows out in position order without gaps, if one of these holds:
-    /// - Rows are short, the index is walked, and half of the rows were made out of order. So a row
-    ///   moves only a few times in its life, however many rows there are in the end.
-    /// - More than half of the slots are free, and these are many. So memory follows the rows that
-    ///   exist.
-    ///
-    /// Returns the new slot of each old one, `ABSENT` for a free one.
-    pub fn put_in_order(&mut self) -> Option<Vec<u32>> {
-        let short = self.stride * size_of::<T>() < ORDERED_BELOW_BYTES;
-        let is_walked = short && self.index.is_walked();
-        let is_time = is_walked && self.slots.are_out_of_order() || self.slots.are_mostly_free();
-        // A copy that is being made knows rows by their slots.
-        if !is_time || self.copy.is_some() {
-            return None;
-        }
-        let (moves, last) = self.index.renumber(self.slot_count())?;
-        let mut slab = vec![T::ZERO; self.len() * self.stride];
-        let moved = self.slab.chunks_exact(self.stride).zip(&moves).filter(|(_, new)| **new != ABSENT);
-        for (row, new) in moved {
-            slab[*new as usize * self.stride..][..self.stride].copy_from_slice(row);
-        }
-        self.slab = slab;
-        self.slots = SlotAllocator::full(self.len(), last);
-        Some(moves)
     }
 
     /// The rows that exist in `range`, in order, at most `limit`, and where the next page starts.
@@ -401,7 +410,7 @@ impl<T: Number> Slab<T> {
 
     /// The row state at a slot.
     pub fn row_state(&self, slot: u32) -> &[T] {
-        &self.slab[slot as usize * self.stride..][..self.stride]
+        self.blocks.row(slot)
     }
 
     /// Whether the table is dense: every row of the range exists, in order.
@@ -419,18 +428,21 @@ impl<T: Number> Slab<T> {
         self.forget_set();
         self.will_change(resolved.slots());
         for (slot, row) in resolved.each().zip(rows) {
-            self.slab[slot as usize * self.stride..][..self.stride].copy_from_slice(row);
+            self.blocks.row_mut(slot).copy_from_slice(row);
         }
         Some(())
     }
 
     /// The position of the row at each slot, 0 at a free one.
-    pub fn positions(&self) -> Vec<u64> {
-        let mut positions = vec![0; self.slot_count()];
+    pub fn positions(&self) -> BySlot<u64> {
+        let mut positions = BySlot::default();
+        positions.grow(self.slots.counts());
         let mut next = Some(self.range.first);
         while let Some(first) = next {
             let (found, resolved, more) = self.scan(PositionRange { first, last: self.range.last }, 1 << 16);
-            resolved.each().zip(found).for_each(|(slot, position)| positions[slot as usize] = position);
+            for (slot, position) in resolved.each().zip(found) {
+                positions.get_mut(slot).into_iter().for_each(|place| *place = position);
+            }
             next = more;
         }
         positions
@@ -482,7 +494,11 @@ impl<T: Number> Slab<T> {
         self.forget_set();
         self.will_change(slots);
         let step = self.step(clock);
-        self.updater.update_rows(&step, self.width, &mut self.slab, slots, gradients);
+        let width = self.width;
+        for part in self.blocks.parts(slots) {
+            let gradients = &gradients[part.rows.start * width..part.rows.end * width];
+            self.updater.update_rows(&step, width, self.blocks.block_mut(part.side), part.slots, gradients);
+        }
     }
 
     /// Keeps the values that were just applied, if the table assigns and the slots are a run. Reads
@@ -520,7 +536,11 @@ impl<T: Number> Slab<T> {
     /// reading use the learning rate that holds at the frontier.
     pub fn read(&self, frontier: Clock, slots: Slots<'_>, out: &mut [T]) {
         let step = self.step(frontier);
-        self.updater.read_rows(&step, self.width, &self.slab, slots, out);
+        let width = self.width;
+        for part in self.blocks.parts(slots) {
+            let out = &mut out[part.rows.start * width..part.rows.end * width];
+            self.updater.read_rows(&step, width, self.blocks.block(part.side), part.slots, out);
+        }
     }
 }
 
@@ -528,66 +548,5 @@ impl<T: Number> Slab<T> {
 fn set_initial<T: Number>(rule: Initial, key: Key, row: &mut [T]) {
     for (column, weight) in row.iter_mut().enumerate() {
         *weight = T::from_f64(initial(rule, key, column));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const FOUR: Slots<'_> = Slots::Run { first: 0, count: 4 };
-
-    fn rows(updater: UpdaterSpec) -> Slab<f32> {
-        let spec = TableSpec::dense("t", 4, 2).updater(updater);
-        let range = PositionRange { first: Position(0), last: Position(3) };
-        Slab::new(&spec, range, &Updaters::builtin()).expect("they fit")
-    }
-
-    fn set(rows: &mut Slab<f32>, slots: Slots<'_>, values: Vec<f32>) {
-        rows.apply(Clock(0), slots, &values);
-        rows.keep_applied(slots, values);
-    }
-
-    #[test]
-    fn slab_lends_what_a_read_returns_and_keeps_it_when_rows_change() {
-        let mut rows = rows(UpdaterSpec::Assign);
-        set(&mut rows, FOUR, (0..8).map(|number| number as f32).collect());
-        for (first, count) in [(0, 4), (1, 2), (3, 1), (2, 0)] {
-            let resolved = Resolved::Run { first, count };
-            let mut read = vec![0.0; count * 2];
-            rows.read(Clock(0), resolved.slots(), &mut read);
-            let lent = rows.lend(&resolved).expect("they were set together");
-            assert_eq!(lent.numbers::<f32>(), Some(&read[..]));
-        }
-        assert!(rows.lend(&Resolved::List(vec![1, 2])).is_none(), "only a run is lent");
-        let before = rows.lend(&Resolved::Run { first: 1, count: 1 }).expect("it was set");
-        set(&mut rows, Slots::Run { first: 1, count: 2 }, vec![9.0; 4]);
-        assert_eq!(before.numbers::<f32>(), Some(&[2.0, 3.0][..]));
-        // (first, count, whether it is lent: all of it was assigned last)
-        for (first, count, is_lent) in [(0, 1, false), (0, 4, false), (1, 2, true), (2, 1, true), (2, 2, false)] {
-            assert_eq!(rows.lend(&Resolved::Run { first, count }).is_some(), is_lent, "{count} from {first}");
-        }
-        rows.put_row_state(&Resolved::Run { first: 3, count: 1 }, &[5.0; 2]).expect("a row");
-        assert!(rows.lend(&Resolved::Run { first: 1, count: 1 }).is_none(), "row state was replaced");
-    }
-
-    #[test]
-    fn slab_reuses_lent_memory_once_readers_have_dropped_it() {
-        let mut rows = rows(UpdaterSpec::Assign);
-        set(&mut rows, FOUR, vec![1.0; 8]);
-        let held = rows.lend(&Resolved::Run { first: 0, count: 4 });
-        set(&mut rows, FOUR, vec![2.0; 8]);
-        assert_eq!(rows.take_spare().capacity(), 0, "a reader still uses it");
-        drop(held);
-        set(&mut rows, FOUR, vec![3.0; 8]);
-        assert!(rows.take_spare().capacity() >= 8);
-    }
-
-    #[test]
-    fn slab_lends_only_rows_of_the_assign_updater() {
-        let mut rows = rows(UpdaterSpec::Sum);
-        set(&mut rows, FOUR, vec![1.0; 8]);
-        set(&mut rows, FOUR, vec![1.0; 8]);
-        assert!(rows.lend(&Resolved::Run { first: 0, count: 4 }).is_none());
     }
 }

@@ -297,16 +297,24 @@ impl SpreadIndex {
         self.pages.iter().rev().find_map(|page| page.entries().last()).map(|(position, _)| position)
     }
 
-    /// Renumbers all slots, which are below `slots`, in position order. Returns the new slot of
-    /// each old one, `ABSENT` for a slot without a row.
-    pub fn renumber(&mut self, slots: usize) -> Vec<u32> {
-        let mut moves = vec![ABSENT; slots];
-        let cells = self.pages.iter_mut().flat_map(|page| page.slots.iter_mut());
-        for (new, slot) in (0..).zip(cells.filter(|slot| **slot != ABSENT)) {
-            moves[*slot as usize] = new;
-            *slot = new;
+    /// Replaces the slots of the first `most` positions from `first` on by what `renumber` gives
+    /// for them, in position order. Returns the position after them.
+    pub fn renumber_some(&mut self, first: u64, most: usize, mut renumber: impl FnMut(u32) -> u32) -> Option<u64> {
+        let page = self.page_of(first);
+        let mut left = most;
+        for page in &mut self.pages[page..] {
+            for (position, slot) in page.positions.iter().zip(&mut page.slots) {
+                if *slot == ABSENT || *position < first {
+                    continue;
+                }
+                if left == 0 {
+                    return Some(*position);
+                }
+                *slot = renumber(*slot);
+                left -= 1;
+            }
         }
-        moves
+        None
     }
 
     /// Adds new positions (rising), with their slots.
@@ -441,8 +449,15 @@ mod tests {
         let mut slots = Vec::new();
         index.find(&model.keys().copied().collect::<Vec<_>>(), &mut slots);
         assert_eq!(slots, model.values().copied().collect::<Vec<_>>());
-        let moves = index.renumber(model.len());
-        assert!(model.values().zip(0..).all(|(old, new)| moves[*old as usize] == new), "in position order");
+        let mut before = Vec::new();
+        let mut next = Some(range.first.0);
+        while let Some(first) = next {
+            next = index.renumber_some(first, 700, |slot| {
+                before.push(slot);
+                before.len() as u32 - 1
+            });
+        }
+        assert!(model.values().eq(&before), "in position order");
         slots.clear();
         index.find(&model.keys().copied().collect::<Vec<_>>(), &mut slots);
         assert_eq!(slots, (0..model.len() as u32).collect::<Vec<_>>());

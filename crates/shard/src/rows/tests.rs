@@ -3,6 +3,7 @@
 use super::*;
 use crate::rows::initial::initial;
 use crate::rows::resolve::NotApplied;
+use crate::rows::slot::{Move, index_of, slot_at};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 use types::{Initial, Placement, UpdaterSpec, mix};
@@ -47,6 +48,8 @@ struct Checked {
     lists: Vec<Vec<u64>>,
     /// The most rows since all rows were last laid out: the bound on the slots of the slab.
     most: usize,
+    /// The rows that were to be laid out, and those that were made since.
+    laid_out: usize,
 }
 
 impl Checked {
@@ -62,6 +65,7 @@ impl Checked {
             model: BTreeMap::new(),
             lists: Vec::new(),
             most: 0,
+            laid_out: 0,
         }
     }
 
@@ -106,12 +110,14 @@ impl Checked {
         let width = self.rows.width();
         let gradients: Vec<f32> = (0..slots.len() * width).map(|index| gradient + (index % 7) as f32 / 8.0).collect();
         self.rows.apply(Clock(0), Slots::List(&slots), &gradients);
+        let before = self.model.len();
         for (position, gradient) in positions.into_iter().zip(gradients.chunks_exact(width)) {
             let fresh = self.fresh(position);
             let row = self.model.entry(position).or_insert(fresh);
             self.updater.update(&UpdateStep::default(), width, row, gradient);
         }
         self.most = self.most.max(self.model.len());
+        self.laid_out += self.model.len() - before;
     }
 
     fn remove(&mut self, positions: &[u64]) {
@@ -133,29 +139,55 @@ impl Checked {
         }
     }
 
-    fn put_in_order(&mut self) {
+    /// Does a piece of laying rows out. Returns whether there was one.
+    fn lay_out(&mut self, most: usize) -> bool {
         let before = self.rows.positions();
-        let live: BTreeSet<u64> = self.model.keys().copied().collect();
-        let Some(moves) = self.rows.put_in_order() else { return };
-        assert_eq!(moves.len(), before.len());
-        let positions: Vec<u64> = self.model.keys().copied().collect();
-        for (position, slot) in before.into_iter().zip(moves).filter(|(_, slot)| *slot != ABSENT) {
-            assert!(live.contains(&position) && positions[slot as usize] == position, "in order, without gaps");
+        let is_new = self.rows.forwarding().is_none();
+        let piece = self.rows.lay_out(most);
+        if is_new {
+            self.laid_out = self.model.len();
         }
-        assert_eq!(self.rows.slot_count(), self.model.len());
-        self.most = self.model.len();
+        match &piece {
+            LayoutPiece::Nothing => {}
+            LayoutPiece::Moved(moves) => {
+                assert!(moves.len() <= most);
+                let after = self.rows.positions();
+                assert!(moves.iter().all(|moved| before.get(moved.from) == after.get(moved.to)));
+            }
+            LayoutPiece::AllMoved => {
+                drop(self.rows.end_layout());
+                self.most = self.laid_out;
+            }
+        }
+        piece != LayoutPiece::Nothing
+    }
+
+    /// Lays the rows out, if it is time. Nothing happens meanwhile, so they are in order without
+    /// gaps.
+    fn lay_out_all(&mut self) {
+        let is_new = self.rows.forwarding().is_none();
+        let mut pieces = 0;
+        while self.lay_out(700) {
+            pieces += 1;
+        }
+        if is_new && pieces > 0 {
+            let (_, resolved, _) = self.rows.scan(PositionRange::ALL, usize::MAX);
+            assert!(resolved.each().map(index_of).eq(0..self.model.len()), "in order, without gaps");
+            assert_eq!(self.rows.slot_count(), self.model.len());
+        }
     }
 
     fn check(&mut self) {
         assert_eq!(self.rows.len(), self.model.len());
-        assert!((self.rows.len()..=self.most).contains(&self.rows.slot_count()), "slots are reused");
+        let most = if self.rows.forwarding().is_some() { self.most + self.laid_out } else { self.most };
+        assert!((self.rows.len()..=most).contains(&self.rows.slot_count()), "slots are reused");
         let (found, resolved, more) = self.rows.scan(PositionRange::ALL, usize::MAX);
         assert!(more.is_none() && found.iter().eq(self.model.keys()), "a scan shows the rows that exist");
         let slots: Vec<u32> = resolved.each().collect();
         assert_eq!(slots.iter().collect::<BTreeSet<_>>().len(), slots.len(), "each row has its slot");
         self.check_rows(&found, &slots);
         let by_slot = self.rows.positions();
-        assert!(slots.iter().zip(&found).all(|(slot, position)| by_slot[*slot as usize] == *position));
+        assert!(slots.iter().zip(&found).all(|(slot, position)| by_slot.get(*slot) == Some(*position)));
         self.rows.begin_copy();
         while self.rows.work(usize::MAX) == PieceOfWork::Piece {}
         let copied = self.rows.take_copy().expect("it is whole");
@@ -212,7 +244,7 @@ enum Step {
     ReadAgain(usize),
     Remove { first: u64, count: u64, step: u64 },
     Reset { first: u64, count: u64, step: u64 },
-    PutInOrder,
+    LayOut { most: usize, pieces: usize },
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -224,7 +256,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => any::<usize>().prop_map(Step::ReadAgain),
         4 => some().prop_map(|(first, count, step)| Step::Remove { first, count, step }),
         1 => some().prop_map(|(first, count, step)| Step::Reset { first, count, step }),
-        2 => Just(Step::PutInOrder),
+        5 => (1..2000usize, 1..6usize).prop_map(|(most, pieces)| Step::LayOut { most, pieces }),
     ]
 }
 
@@ -265,7 +297,9 @@ proptest! {
                 Step::ReadAgain(index) => checked.check_list(index % checked.lists.len()),
                 Step::Remove { first, count, step } => checked.remove(&checked.positions(first, count, step)),
                 Step::Reset { first, count, step } => checked.reset(&checked.positions(first, count, step)),
-                Step::PutInOrder => checked.put_in_order(),
+                Step::LayOut { most, pieces } => (0..pieces).for_each(|_| {
+                    checked.lay_out(most);
+                }),
             }
             checked.check();
         }
@@ -315,7 +349,7 @@ fn slab_reuses_freed_slots_as_fresh_rows() {
                 checked.check();
             }
             checked.check_list(0);
-            checked.put_in_order();
+            checked.lay_out_all();
             checked.check();
             checked.check_list(0);
         }
@@ -341,8 +375,10 @@ fn slab_reuses_slots_and_frees_memory_when_it_is_compacted() {
                 let freed: usize = positions.chunks(9_000).map(|chunk| rows.remove(chunk).len()).sum();
                 assert_eq!((freed, rows.len(), rows.slot_count()), (ROWS as usize, 0, ROWS as usize));
             }
-            let moves = rows.put_in_order().expect("all slots are free");
-            assert!(moves.iter().all(|slot| *slot == ABSENT));
+            assert!(rows.needs_layout(), "all slots are free");
+            assert_eq!(rows.lay_out(1), LayoutPiece::Moved(vec![]));
+            assert_eq!(rows.lay_out(1), LayoutPiece::AllMoved);
+            drop(rows.end_layout());
             assert_eq!((rows.len(), rows.slot_count(), rows.slab.capacity()), (0, 0, 0));
             rows.make_rows(&[1, 2]).expect("there is room");
             assert_eq!((rows.len(), rows.slot_count()), (2, 2));
@@ -362,16 +398,22 @@ fn rows_are_bounded_by_those_that_exist() {
 }
 
 #[test]
-fn rows_that_are_removed_and_made_again_are_put_in_order() {
+fn rows_that_are_removed_and_made_again_are_laid_out() {
     let mut rows = rows_of(&TableSpec::sparse("t", 1));
     rows.make_rows(&(0..100).collect::<Vec<_>>()).expect("there is room");
-    assert_eq!(rows.put_in_order(), None, "they are in order");
+    assert!(!rows.needs_layout(), "they are in order");
     rows.remove(&(0..60).collect::<Vec<_>>());
-    assert_eq!(rows.put_in_order(), None, "they are still in order, and few slots are free");
+    assert!(!rows.needs_layout(), "they are still in order, and few slots are free");
     rows.make_rows(&(200..260).collect::<Vec<_>>()).expect("there is room");
-    let moves = rows.put_in_order().expect("sixty rows reuse slots before those of lower positions");
-    assert_eq!((moves[60], moves[99], moves.len()), (0, 39, 100));
-    assert_eq!(rows.put_in_order(), None);
+    assert!(rows.needs_layout(), "sixty rows reuse slots before those of lower positions");
+    let LayoutPiece::Moved(moves) = rows.lay_out(99) else { panic!("they move") };
+    let expected = (60..100).chain(0..59).zip(0..).map(|(from, index)| Move { from, to: slot_at(1, index) });
+    assert!(moves.into_iter().eq(expected));
+    rows.make_rows(&[7]).expect("there is room");
+    assert_eq!(rows.lay_out(99), LayoutPiece::Moved(vec![Move { from: 59, to: slot_at(1, 100) }]));
+    assert_eq!(rows.lay_out(99), LayoutPiece::AllMoved);
+    drop(rows.end_layout());
+    assert_eq!(rows.lay_out(99), LayoutPiece::Nothing);
 }
 
 #[test]
@@ -435,55 +477,5 @@ fn cleared_rows_are_gone_from_every_part() {
         let mut read = [1.0; 4];
         rows.read(Clock(1), as_slots(&[0, 1]), &mut read);
         assert_eq!(read, [0.0; 4]);
-    }
-}
-
-/// How long it takes to lay out short rows, to give back the memory of deleted ones, and to forget
-/// all rows: `cargo test --release -p slackwater-shard --lib -- --ignored --nocapture
-/// pauses_by_bytes`.
-#[test]
-#[ignore = "a measurement, for the release profile"]
-fn pauses_by_bytes() {
-    // A row state of 32 bytes: four weights and four numbers of the updater.
-    const ROW_BYTES: u64 = 32;
-    const BATCH: u64 = 1 << 16;
-    let adagrad = UpdaterSpec::Adagrad { rate: 0.1, epsilon: 1e-8 };
-    for gibibytes in [1, 4] {
-        let rows = (gibibytes << 30) / ROW_BYTES;
-        let mut table = rows_of(&spec(Placement::Spread, 4, adagrad.clone()));
-        let mut longest = [std::time::Duration::ZERO; 4];
-        let mut timed = |what: usize, act: &mut dyn FnMut()| {
-            let begin = std::time::Instant::now();
-            act();
-            longest[what] = longest[what].max(begin.elapsed());
-        };
-        let batch = |first: u64, step: u64| {
-            let mut positions: Vec<u64> =
-                (first..rows.min(first + BATCH * step)).step_by(step as usize).map(mix).collect();
-            positions.sort_unstable();
-            positions
-        };
-        for first in (0..rows).step_by(BATCH as usize) {
-            let positions = batch(first, 1);
-            timed(0, &mut || drop(table.make_rows(&positions)));
-            timed(1, &mut || drop(table.put_in_order()));
-        }
-        assert_eq!(table.len() as u64, rows);
-        let mut moved = 0;
-        for first in (0..rows).step_by(BATCH as usize) {
-            if first / BATCH % 8 < 5 {
-                drop(table.remove(&batch(first, 1)));
-                timed(2, &mut || moved += table.put_in_order().map_or(0, |_| 1));
-            }
-        }
-        let left = table.len();
-        let table_spec = spec(Placement::Spread, 4, adagrad.clone());
-        let mut cleared = None;
-        timed(3, &mut || cleared = Some(table.clear(&table_spec)));
-        let [made, ordered, compacted, forgotten] = longest.map(|longest| longest.as_secs_f64());
-        println!(
-            "{gibibytes} GiB: a batch made {made:.3} s, laid out {ordered:.3} s, compacted {moved} times {compacted:.3} s, \
-             {left} rows forgotten {forgotten:.3} s"
-        );
     }
 }

@@ -1,5 +1,5 @@
 //! Work that would take too long at once: initial weights of large tables, copies for checkpoints,
-//! restoring, and freeing memory.
+//! restoring, laying rows out anew, and freeing memory.
 //!
 //! The shell calls [`Server::work`] between frames. Each call does one piece, for one shard after
 //! the other, so heartbeats, acknowledgements and reads go on. A table counts as added when the
@@ -79,6 +79,12 @@ impl Server {
     #[must_use]
     pub fn has_work(&self) -> bool {
         !self.work.busy.is_empty()
+    }
+
+    /// Whether somebody waits for long work: rows of a new table, a copy, a restored table.
+    #[must_use]
+    pub fn has_awaited_work(&self) -> bool {
+        self.work.busy.iter().filter_map(|name| self.shards.get(name)).any(|shard| shard.has_awaited_work())
     }
 
     /// Does one piece of long work.

@@ -47,7 +47,10 @@ impl<T: Number> Shard<T> {
                     self.rows.end_clock(ended.clock, true);
                     self.rows.count_examples(ended.examples);
                     self.rows.apply_clock(ended.clock, &slots, values);
-                    self.followers.changed(ended.changes.iter());
+                    // They may have slots that rows have left since.
+                    let forwarding = self.rows.forwarding();
+                    let now = |slot| forwarding.and_then(|forwarding| forwarding.of(slot)).unwrap_or(slot);
+                    self.followers.changed(ended.changes.iter().map(|(position, slot)| (position, now(slot))));
                     self.remove(&ended.removals);
                 }
                 ClockOutcome::Failed => {

@@ -134,7 +134,7 @@ impl<T: Number> Shard<T> {
                 self.followers.changed(found.rows(&push.keys));
             }
             Contribution::Hold(sum) => {
-                sum.add(self.rows.width(), self.rows.slot_count(), &found.slots, values);
+                sum.add(self.rows.width(), self.rows.slot_counts(), &found.slots, values);
                 if self.followers.need_changes() {
                     self.clocks.will_change(clock, found.rows(&push.keys));
                 }

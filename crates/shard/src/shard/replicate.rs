@@ -228,7 +228,7 @@ impl<T: Number> Shard<T> {
         let width = self.rows.width();
         let resolved = self.rows.make_rows(positions).ok()?;
         if let Some(sum) = self.clocks.sum(clock, Vec::new) {
-            sum.set(width, self.rows.slot_count(), &resolved, values);
+            sum.set(width, self.rows.slot_counts(), &resolved, values);
         }
         // Also by position, for when this replica becomes head.
         self.clocks.will_change(clock, positions.iter().copied().zip(resolved.each()));

@@ -3,8 +3,9 @@
 use super::*;
 use crate::rows::Resolved;
 use types::Reduce;
-use update::ABSENT;
 
+const SLOTS: SlotCounts = SlotCounts([8, 8]);
+const NEW: u32 = 1 << 31;
 const WORKERS: [WorkerId; 2] = [WorkerId(0), WorkerId(1)];
 
 fn clocks(combine: Combine) -> Clocks<i64> {
@@ -15,7 +16,7 @@ fn clocks(combine: Combine) -> Clocks<i64> {
 fn add(clocks: &mut Clocks<i64>, clock: u64, slot: usize, value: i64) {
     let resolved = Resolved::Run { first: slot, count: 1 };
     if let Some(sum) = clocks.sum(Clock(clock), Vec::new) {
-        sum.add(1, 8, &resolved, &[value]);
+        sum.add(1, SLOTS, &resolved, &[value]);
     }
     clocks.count_examples(Clock(clock), 10);
     clocks.will_change(Clock(clock), [(slot as u64 + 100, slot as u32)].into_iter());
@@ -106,14 +107,18 @@ fn clocks_keep_earlier_sums_of_held_clocks_when_metadata_is_loaded() {
 fn clocks_keep_sums_and_changes_of_rows_that_move() {
     let mut clocks = clocks(Combine::Clock(Reduce::Sum));
     add(&mut clocks, 0, 1, 5);
-    clocks.renumber(1, &[3, 2, 1, 0]);
+    let moved = Move { from: 1, to: NEW + 2 };
+    clocks.rows_moved(SLOTS, &[Move { from: 0, to: NEW }, moved]);
     if let Some(sum) = clocks.sum(Clock(0), Vec::new) {
-        sum.add(1, 8, &Resolved::Run { first: 2, count: 1 }, &[1]);
+        sum.add(1, SLOTS, &Resolved::List(vec![NEW + 2]), &[1]);
     }
-    clocks.will_change(Clock(0), [(101, 2), (99, 0)].into_iter());
+    clocks.will_change(Clock(0), [(101, NEW + 2), (99, NEW)].into_iter());
+    let mut forwarding = Forwarding::new(1, 0, 8);
+    forwarding.insert(moved);
+    assert_eq!([0; 2].map(|_| clocks.forward(&forwarding, 9)), [1, 0]);
     let ended = clocks.pop_before(Clock(1)).expect("held");
-    assert_eq!(ended.changes.iter().collect::<Vec<_>>(), [(101, 2), (99, 0)]);
-    assert!(matches!(ended.outcome, ClockOutcome::Apply { slots, values } if slots == [2] && values == [6]));
+    assert_eq!(ended.changes.iter().collect::<Vec<_>>(), [(101, NEW + 2), (99, NEW)]);
+    assert!(matches!(ended.outcome, ClockOutcome::Apply { slots, values } if slots == [NEW + 2] && values == [6]));
 }
 
 #[test]
@@ -146,9 +151,9 @@ fn clocks_drop_removed_rows_and_report_held_rows() {
     assert_eq!(clocks.holding(1).collect::<Vec<_>>(), [Clock(0), Clock(2)]);
     clocks.remove_rows(1, &[(101, 1)]);
     assert!(!clocks.holds_any(1) && clocks.holds_any(3));
-    clocks.renumber(1, &[ABSENT, ABSENT, ABSENT, 0]);
-    assert!(clocks.holds_any(0));
-    assert_eq!(pop(&mut clocks, 3), Some((0, Some((vec![0], vec![6])), vec![103], 20)));
+    clocks.rows_moved(SLOTS, &[Move { from: 3, to: NEW }]);
+    assert!(clocks.holds_any(NEW) && !clocks.holds_any(3));
+    assert_eq!(pop(&mut clocks, 3), Some((0, Some((vec![NEW], vec![6])), vec![103], 20)));
     assert_eq!(pop(&mut clocks, 3), Some((1, None, vec![], 0)));
     assert_eq!(pop(&mut clocks, 3), Some((2, Some((vec![], vec![])), vec![], 10)));
 }

@@ -1,8 +1,8 @@
-//! Tests of copies of rows: while rows are pushed, set, removed, reset and put in order, a copy
+//! Tests of copies of rows: while rows are pushed, set, removed, reset and laid out, a copy
 //! holds every row as it was when the copy began. A dropped copy changes nothing.
 
 use super::CopiedRows;
-use crate::rows::{PieceOfWork, Rows};
+use crate::rows::{LayoutPiece, PieceOfWork, Rows};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use types::{Clock, Position, PositionRange, TableSpec, UpdaterSpec};
@@ -37,7 +37,10 @@ enum Step {
         stride: u64,
         count: u64,
     },
-    PutInOrder,
+    /// Moves some rows, if it is time.
+    LayOut {
+        rows: usize,
+    },
     /// Copies some rows.
     Copy {
         rows: usize,
@@ -74,8 +77,10 @@ fn take(rows: &mut Rows<f64>, step: Step) {
             rows.reset(&resolved.each().collect::<Vec<u32>>(), &positions);
         }
         Step::Remove { .. } | Step::Reset { .. } => {}
-        Step::PutInOrder => {
-            rows.put_in_order();
+        Step::LayOut { rows: most } => {
+            if rows.lay_out(most) == LayoutPiece::AllMoved {
+                drop(rows.end_layout());
+            }
         }
         Step::Copy { rows: most } => {
             rows.work(most);
@@ -116,7 +121,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => batch().prop_map(|(first, stride, count)| Step::Set { first, stride, count }),
         2 => batch().prop_map(|(first, stride, count)| Step::Remove { first, stride, count }),
         1 => batch().prop_map(|(first, stride, count)| Step::Reset { first, stride, count }),
-        1 => Just(Step::PutInOrder),
+        4 => (1usize..120).prop_map(|rows| Step::LayOut { rows }),
         6 => (1usize..50).prop_map(|rows| Step::Copy { rows }),
     ]
 }
