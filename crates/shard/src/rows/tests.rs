@@ -435,6 +435,33 @@ fn removed_rows_are_active_again() {
 }
 
 #[test]
+fn rows_that_move_stay_active_or_inactive() {
+    let updater = UpdaterSpec::Proximal { rate: 1.0, l1: 1.0 };
+    let spec = TableSpec::sparse("w", 2).updater(updater).codecs(types::Codecs::up(["kkt"]));
+    let mut rows = rows_of(&spec);
+    for position in [30, 20, 10] {
+        rows.make_rows(&[position]).expect("there is room");
+    }
+    // Row 20 violates the optimality condition. Rows 10 and 30 do not.
+    for _ in 0..2 {
+        rows.apply_clock(Clock(0), &[0, 1, 2], vec![0.0, 1.0, 9.0, 1.0, 0.0, 1.0]);
+    }
+    let active = |rows: &Rows<f32>| {
+        let slots: Vec<u32> = rows.find_rows(&[10, 20, 30]).expect("they are in the range").each().collect();
+        let bits = rows.active_bits(&slots);
+        [0, 1, 2].map(|row| bits.get(row))
+    };
+    let before = active(&rows);
+    assert_eq!(before, [false, true, false]);
+    let mut pieces = 0;
+    while rows.lay_out(1) != LayoutPiece::AllMoved {
+        assert_eq!(active(&rows), before);
+        pieces += 1;
+    }
+    assert!(pieces >= 3, "a row moves in each piece");
+}
+
+#[test]
 fn removed_rows_are_no_longer_pending() {
     let combine = types::Combine::Clock(types::Reduce::Sum);
     let mut rows = rows_of(&TableSpec::sparse("t", 1).ordered().combine(combine));
