@@ -355,7 +355,11 @@ mod tests {
         let free = net::free_address().expect("a free port");
         let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
         let other = taken.local_addr().expect("bound");
-        let over_tcp = Connect { same_host: SameHost::Tcp, ..Connect::to(&format!("{other}, {free}")) };
+        let over_tcp = Connect {
+            same_host: SameHost::Tcp,
+            access: crate::access::Access::Insecure,
+            ..Connect::to(&format!("{other}, {free}"))
+        };
         let coordinators = CoordinatorAddress::resolve(&over_tcp).expect("two addresses");
         assert_eq!((coordinators.is_of_several(), coordinators.callable()), (true, vec![other, free]));
         let (_transport, _waiter, address) = coordinators.listen_as_coordinator(&over_tcp).expect("one is free");
