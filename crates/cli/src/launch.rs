@@ -15,6 +15,7 @@ use slackwater::security::{TOKEN_FILE_VARIABLE, Token};
 
 use crate::checkpoints::CheckpointOptions;
 use crate::logs::Form;
+use crate::metrics::ServerMetrics;
 use crate::process::{ClockTimeout, Limits, Program, same_host_parser};
 use crate::security::SecurityOptions;
 use crate::{replay, train};
@@ -44,10 +45,8 @@ pub(crate) struct LaunchOptions {
     /// Record all inputs and messages of each process into this folder, for `slackwater replay`.
     #[arg(long, value_name = "FOLDER")]
     record: Option<PathBuf>,
-    /// Serve metrics of each server process at this port + its number. Port 0 is any free port. For
-    /// metrics of workers, give --metrics to `train`, after the `--`.
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    metrics: Option<String>,
+    #[command(flatten)]
+    metrics: ServerMetrics,
     #[command(flatten)]
     security: SecurityOptions,
     #[command(flatten)]
@@ -117,7 +116,7 @@ pub(crate) fn demonstrate(
         replicas: Some(2),
         same_host: SameHost::SharedMemory,
         record: None,
-        metrics: None,
+        metrics: ServerMetrics::default(),
         security: SecurityOptions::default(),
         limits: Limits { join_limit: 300, failure_timeout: 10 },
         clock: ClockTimeout::default(),
@@ -173,7 +172,7 @@ fn plan(options: &LaunchOptions, coordinator_address: &str, access: Vec<OsString
         same_host: *same_host,
         common,
         coordinator: checkpoints.arguments().into_iter().chain(clock_timeout).collect(),
-        server: metrics.iter().map(|address| format!("--metrics={address}").into()).collect(),
+        server: metrics.arguments(),
         program: program.clone(),
         ..RunPlan::new(coordinator_address, *servers, *workers)
     }

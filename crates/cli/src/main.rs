@@ -9,6 +9,7 @@ mod inspect;
 mod launch;
 mod leaving;
 mod logs;
+mod metrics;
 mod predict;
 mod process;
 mod replay;
@@ -115,6 +116,10 @@ Examples:
   A token for a colleague who may look, for eight hours:
     slackwater token create --role reader --ttl 8h --token-file job.token > reader.token
     slackwater status --token-file reader.token --coordinator a:7000
+  What Prometheus or curl need to read the metrics of the run: the bearer, and the certificate to trust:
+    slackwater token http-bearer --token-file reader.token > bearer
+    slackwater token ca --token-file reader.token > ca.pem
+    curl --cacert ca.pem -H \"Authorization: Bearer $(cat bearer)\" https://host1:9100/metrics
 Every process that has the job token is a full member of the job. `launch` makes a token for its run by itself.";
 
 const REPLAY_EXAMPLES: &str = "\

@@ -17,6 +17,7 @@ use slackwater::cluster::{
 use slackwater::monitor::Meter;
 use slackwater::{Connect, RunSize, Serve, Session};
 
+use crate::metrics::ServerMetrics;
 use crate::security::SecurityOptions;
 use crate::{checkpoints, demo, leaving, train};
 
@@ -151,9 +152,8 @@ pub(crate) struct ServerOptions {
     /// How many shards each table has per initial server. Shards are what moves between servers.
     #[arg(long, value_name = "COUNT", requires = "replicas", default_value_t = 8, value_parser = value_parser!(u32).range(1..=1024))]
     shards_per_server: u32,
-    /// Serve metrics of this process's servers at this port + --place. Port 0 is any free port.
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    metrics: Option<String>,
+    #[command(flatten)]
+    metrics: ServerMetrics,
     #[command(flatten)]
     clock: ClockTimeout,
     #[command(flatten)]
@@ -179,7 +179,7 @@ pub(crate) fn run_server(options: &ServerOptions) -> anyhow::Result<()> {
     }
     let join = &options.join;
     let step = join.place.unwrap_or(0);
-    let metrics = options.metrics.as_deref().map(|address| train::serve_metrics(address, step)).transpose()?;
+    let metrics = options.metrics.served_at(step).map(|served| served.serve(&join.security)).transpose()?;
     let on_report = metrics.as_ref().map(|(metrics, _)| into_metrics(metrics.clone()));
     let membership = match options.replicas {
         Some(replicas) => Membership::Elastic { replicas, shards_per_server: options.shards_per_server },
@@ -304,7 +304,7 @@ pub(crate) fn run_worker(options: &WorkerOptions) -> anyhow::Result<()> {
         Program::Demo(training) => join()
             .and_then(|session| in_time(session, "the demonstration").with_context(in_run))
             .and_then(|session| demo::work(session, &training).with_context(in_run)),
-        Program::Train(train::InRun(given)) => train::work(&given, join),
+        Program::Train(train::InRun(given)) => train::work(&given, &options.join.security, join),
     };
     worked.or_else(leaving::left_early)
 }

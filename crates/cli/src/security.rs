@@ -25,6 +25,11 @@ pub(crate) struct SecurityOptions {
 }
 
 impl SecurityOptions {
+    /// The token file, given or of the environment.
+    pub(crate) fn token_path(&self) -> Option<PathBuf> {
+        self.token_file.clone().or_else(|| of_environment().filter(|_| !self.insecure))
+    }
+
     /// How this process proves who it is.
     pub(crate) fn access(&self) -> Access {
         match &self.token_file {
@@ -40,6 +45,35 @@ impl SecurityOptions {
 pub(crate) enum TokenCommand {
     /// Make a token and print it. A file that standard output is redirected to gets mode 0600.
     Create(CreateOptions),
+    /// Print the bearer by which HTTP readers, such as Prometheus, read the metrics of the run. It
+    /// comes from the job token or a reader's token.
+    HttpBearer(TokenFile),
+    /// Print the certificate (PEM) by which HTTP readers know the processes of the run. It is no
+    /// secret. Trust it for this purpose alone: the job's token can sign a certificate for any host.
+    Ca(TokenFile),
+}
+
+/// The token that `token http-bearer` and `token ca` read.
+#[derive(clap::Args)]
+pub(crate) struct TokenFile {
+    /// The token file. The default is the file that SLACKWATER_TOKEN_FILE names.
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+}
+
+impl TokenFile {
+    fn read(&self) -> anyhow::Result<(PathBuf, Token)> {
+        let path = self.token_file.clone().or_else(of_environment);
+        let path =
+            path.with_context(|| format!("which token? Give --token-file FILE, or set {TOKEN_FILE_VARIABLE}"))?;
+        let token = Token::read(&path)?;
+        Ok((path, token))
+    }
+}
+
+/// The token file that the environment names.
+fn of_environment() -> Option<PathBuf> {
+    std::env::var_os(TOKEN_FILE_VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from)
 }
 
 /// The settings of `token create`.
@@ -74,11 +108,27 @@ fn parse_time(text: &str) -> Result<Duration, String> {
 
 /// The command `token`.
 pub(crate) fn run(command: &TokenCommand) -> anyhow::Result<()> {
-    let TokenCommand::Create(options) = command;
-    let text = match (options.role, options.ttl) {
+    match command {
+        TokenCommand::Create(options) => create(options),
+        TokenCommand::HttpBearer(file) => {
+            let (path, token) = file.read()?;
+            let bearer = token.http_bearer().with_context(|| {
+                format!(
+                    "{} is the token of a node, which has no bearer: give the job token or a reader's token \
+                     (`slackwater token create --role reader`)",
+                    path.display()
+                )
+            })?;
+            print_secret(&format!("{}\n", bearer.text()))
+        }
+        TokenCommand::Ca(file) => Ok(io::stdout().write_all(file.read()?.1.authority_pem()?.as_bytes())?),
+    }
+}
+
+fn create(options: &CreateOptions) -> anyhow::Result<()> {
+    match (options.role, options.ttl) {
         (Some(role), Some(length)) => {
-            let variable = || std::env::var_os(TOKEN_FILE_VARIABLE).map(PathBuf::from);
-            let path = options.token_file.clone().or_else(variable).with_context(|| {
+            let path = options.token_file.clone().or_else(of_environment).with_context(|| {
                 format!(
                     "a restricted token is made from the job token: give its file (--token-file, {TOKEN_FILE_VARIABLE})"
                 )
@@ -86,10 +136,14 @@ pub(crate) fn run(command: &TokenCommand) -> anyhow::Result<()> {
             let Token::Job(token) = Token::read(&path)? else {
                 bail!("{} is a restricted token itself; only the job token can make tokens", path.display());
             };
-            token.restrict(role, &options.name, Lifetime::from_now(length))?.text()
+            print_secret(&token.restrict(role, &options.name, Lifetime::from_now(length))?.text())
         }
-        _ => JobToken::create()?.text(),
-    };
+        _ => print_secret(&JobToken::create()?.text()),
+    }
+}
+
+/// Prints a secret. A file that standard output is redirected to is kept from other users.
+fn print_secret(text: &str) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
     if fstat(&out).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile) {
         fchmod(&out, Mode::RUSR | Mode::WUSR).context("cannot keep the token file from other users (mode 0600)")?;

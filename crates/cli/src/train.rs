@@ -40,18 +40,19 @@ use slackwater::{Consistency, Keys, RunSize, Session, TableSpec};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::Write;
-use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 
 use crate::figures::Figures;
+use crate::metrics::MetricsOptions;
+use crate::security::SecurityOptions;
 use crate::totals::{Ranks, Totals};
 use crate::{process, replay};
 
 /// The command `train`: servers and workers are threads of this process.
 pub(crate) fn run(InProcess(given): &InProcess) -> anyhow::Result<()> {
     let Some(job) = prepare(given, None)? else { return Ok(()) };
-    let metrics = job.settings.text("metrics").map(|address| serve_metrics(address, 0)).transpose()?;
+    let metrics = serve_metrics(&job.settings, 0, &SecurityOptions::default())?;
     let interrupt = Interrupt::listen()?;
     let job = &job;
     let interrupt = &interrupt;
@@ -77,7 +78,11 @@ pub(crate) fn run(InProcess(given): &InProcess) -> anyhow::Result<()> {
 }
 
 /// One worker in a run of processes. It checks its settings before it joins.
-pub(crate) fn work(given: &Given, join: impl FnOnce() -> anyhow::Result<Session>) -> anyhow::Result<()> {
+pub(crate) fn work(
+    given: &Given,
+    security: &SecurityOptions,
+    join: impl FnOnce() -> anyhow::Result<Session>,
+) -> anyhow::Result<()> {
     // The run's size is not known yet, so any size serves to check the other settings.
     let Some(job) = prepare(given, Some(RunSize { servers: 1, workers: 1 }))? else { return Ok(()) };
     let interrupt = Interrupt::listen()?;
@@ -87,7 +92,7 @@ pub(crate) fn work(given: &Given, join: impl FnOnce() -> anyhow::Result<Session>
     }
     let begin = || {
         let job = prepare(given, Some(session.size()))?.context("a job")?;
-        let metrics = job.settings.text("metrics").map(|address| serve_metrics(address, session.rank())).transpose()?;
+        let metrics = serve_metrics(&job.settings, session.rank(), security)?;
         anyhow::Ok((job, metrics))
     };
     match begin() {
@@ -104,6 +109,17 @@ pub(crate) fn work(given: &Given, join: impl FnOnce() -> anyhow::Result<Session>
             Err(error)
         }
     }
+}
+
+/// Serves the metrics of this process if the settings ask for it, at their port + `step`.
+fn serve_metrics(
+    settings: &Settings,
+    step: u32,
+    security: &SecurityOptions,
+) -> anyhow::Result<Option<(Metrics, Exporter)>> {
+    let Some(address) = settings.text("metrics") else { return Ok(None) };
+    let hosts = settings.texts("metrics-host").to_vec();
+    MetricsOptions { address: address.to_owned(), step, hosts }.serve(security).map(Some)
 }
 
 /// Whether workers may join such a training late. False for wrong settings.
@@ -279,30 +295,6 @@ impl Outcome {
         }
         Report::new(job, &self.model, self.run)?.give()
     }
-}
-
-/// Serves the metrics of this process, at the given port + `step`.
-pub(crate) fn serve_metrics(address: &str, step: u32) -> anyhow::Result<(Metrics, Exporter)> {
-    let wrong = || format!("--metrics {address}: write address:port, such as 127.0.0.1:9100");
-    let addresses: Vec<SocketAddr> = address.to_socket_addrs().with_context(wrong)?.collect();
-    let stepped = |mut address: SocketAddr| {
-        let port = if address.port() == 0 {
-            Some(0)
-        } else {
-            u16::try_from(step).ok().and_then(|step| address.port().checked_add(step))
-        };
-        address.set_port(port?);
-        Some(address)
-    };
-    let addresses: Option<Vec<SocketAddr>> = addresses.into_iter().map(stepped).collect();
-    let addresses = addresses
-        .with_context(|| format!("--metrics {address}: its port + {step} is past 65535; give a lower port"))?;
-    let metrics = Metrics::new();
-    let exporter = Exporter::start(&addresses[..], metrics.clone()).with_context(|| {
-        format!("cannot serve metrics at {address}{}", if step == 0 { String::new() } else { format!(" + {step}") })
-    })?;
-    eprintln!("metrics are at http://{}/metrics", exporter.address());
-    Ok((metrics, exporter))
 }
 
 /// Adds advice to a failure with a usual cause.

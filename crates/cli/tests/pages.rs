@@ -39,7 +39,7 @@ fn run_block(name: &str, script: &str) {
 #[test]
 fn pages_have_examples_that_run() {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
-    for name in ["ARCHITECTURE", "checkpoints", "cluster", "codecs", "formats", "performance", "training"] {
+    for name in ["ARCHITECTURE", "checkpoints", "cluster", "codecs", "formats", "performance", "security", "training"] {
         let page = std::fs::read_to_string(docs.join(format!("{name}.md"))).unwrap();
         let examples = blocks(&page, "sh run");
         assert!(!examples.is_empty(), "docs/{name}.md has no block marked `sh run`");

@@ -5,6 +5,7 @@
 mod process;
 
 use process::{Process, fails, free_address, run, run_json, start, until};
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -24,13 +25,19 @@ impl Tokens {
 
     /// Makes a token as a user does: standard output goes into a file.
     fn create(&self, name: &str, options: &[&str]) -> String {
+        self.print(name, "create", options, 0o600)
+    }
+
+    /// Runs `token WHAT` with standard output into a file, which must have this mode then.
+    fn print(&self, name: &str, what: &str, options: &[&str], mode: u32) -> String {
         let path = self.0.join(name);
         let file = std::fs::File::create(&path).unwrap();
-        let arguments = ["token", "create"].iter().chain(options);
+        file.set_permissions(std::fs::Permissions::from_mode(0o644)).unwrap();
+        let arguments = [&["token", what], options].concat();
         let status = Command::new(process::PROGRAM).args(arguments).stdout(file).stdin(Stdio::null()).status().unwrap();
         assert!(status.success(), "{options:?}");
-        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
-        assert_eq!(mode & 0o777, 0o600, "{name} is for its user only");
+        let found = std::fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(found & 0o777, mode, "the mode of {name}");
         path.to_str().unwrap().to_owned()
     }
 }
@@ -156,4 +163,52 @@ fn launch_makes_a_token_for_its_run_and_removes_it() {
     assert!(!launch.stderr().contains("is insecure"), "{}", launch.stderr());
     let left: Vec<_> = std::fs::read_dir(&tokens.0).unwrap().collect();
     assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn metrics_of_a_secured_server_are_read_with_the_bearer_and_the_jobs_certificate() {
+    let tokens = Tokens::new("metrics");
+    let job = tokens.create("job", &[]);
+    let reader = tokens.create("reader", &["--role=reader", "--ttl=8h", "--token-file", &job]);
+    let node = tokens.create("node", &["--role=server", "--ttl=8h", "--token-file", &job]);
+    let bearer = tokens.print("bearer", "http-bearer", &["--token-file", &reader], 0o600);
+    let ca = tokens.print("ca.pem", "ca", &["--token-file", &reader], 0o644);
+    let read = |file: &str| std::fs::read_to_string(file).unwrap();
+    assert_eq!(run(&["token", "http-bearer", "--token-file", &job]), read(&bearer));
+    assert_eq!(run(&["token", "ca", "--token-file", &job]), read(&ca));
+    fails(&["token", "http-bearer", "--token-file", &node], "which has no bearer");
+    fails(
+        &["server", "--coordinator=127.0.0.1:1", "--metrics=0.0.0.0:0", "--token-file", &node],
+        "serve at 127.0.0.1, or give this process the job token",
+    );
+
+    let mut server =
+        server(&free_address(), &["--token-file", &job, "--metrics=0.0.0.0:0", "--metrics-host=a.example"]);
+    let port = server.hear("where its metrics are", |log| {
+        Some(log.split_once("metrics are at https://0.0.0.0:")?.1.split_once("/metrics")?.0.to_owned())
+    });
+    let bearer = format!("Authorization: Bearer {}", read(&bearer).trim());
+    for (host, header, words) in [
+        ("127.0.0.1", &bearer[..], "# EOF"),
+        ("a.example", &bearer, "# EOF"),
+        ("127.0.0.1", "X: y", "slackwater token http-bearer --token-file"),
+    ] {
+        let resolve = format!("{host}:{port}:127.0.0.1");
+        let curl = Command::new("curl")
+            .args(["--silent", "--show-error", "--noproxy", "*", "--max-time", "60"])
+            .args(["--cacert", &ca, "--resolve", &resolve, "-H", header])
+            .arg(format!("https://{host}:{port}/metrics"))
+            .output();
+        match curl {
+            Ok(output) => {
+                let said = [output.stdout, output.stderr].concat();
+                assert!(String::from_utf8_lossy(&said).contains(words), "{}", String::from_utf8_lossy(&said));
+            }
+            Err(error) => {
+                let notice = format!("\nSKIPPED: `curl` cannot be run ({error}): HTTPS was not tried with it\n");
+                std::io::stderr().write_all(notice.as_bytes()).ok();
+            }
+        }
+    }
+    server.kill();
 }

@@ -10,7 +10,7 @@ use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use process::{Folder, LIMIT, Signal, fails, run, run_json, start};
-use scraping::{check_metrics, figure, scrape, scrape_until, served_at};
+use scraping::{check_metrics, figure, launched_at, scrape, scrape_until, served_at};
 use serde_json::Value;
 use training::{endless, made_up};
 
@@ -21,8 +21,8 @@ fn an_interrupt_finishes_the_clock_and_writes_a_model_that_can_be_used() {
     let out = folder.path("model");
     let mut train =
         start("train", &[&endless(&data, &out)[..], &["--workers=2", "--json", "--metrics=127.0.0.1:0"]].concat());
-    let address = served_at(&mut train);
-    let body = scrape(&address);
+    let page = served_at(&mut train);
+    let body = scrape(&page);
     check_metrics(&body);
     for name in ["received_bytes_total", "minibatches_total", "loss", "clock", "staleness_clocks_count"] {
         for worker in [0, 1] {
@@ -44,7 +44,7 @@ fn an_interrupt_finishes_the_clock_and_writes_a_model_that_can_be_used() {
             == figure(&body, "slackwater_staleness_clocks_count{worker=\"0\"}")
     );
     // The port is taken, and another training fails at its start because of that.
-    fails(&["train", "logistic", "--data", &data, "--metrics", &address], "cannot serve metrics at");
+    fails(&["train", "logistic", "--data", &data, "--metrics", &page.address], "cannot serve metrics at");
     train.signal(Signal::INT);
     assert!(train.end(), "{}", train.stderr());
     assert!(train.stderr().contains("interrupted: this clock is the last"), "{}", train.stderr());
@@ -119,11 +119,8 @@ fn launch_passes_an_interrupt_on_and_the_run_ends_with_its_model() {
     ]
     .concat();
     let mut launch = start("launch", &program);
-    let address = launch.hear("where worker 0 serves metrics", |said| {
-        let line = said.lines().find(|line| line.starts_with("worker 0 | metrics are at"))?;
-        Some(line.split_once("http://")?.1.split_once("/metrics")?.0.to_owned())
-    });
-    check_metrics(&scrape(&address));
+    let page = launched_at(&mut launch, "worker 0");
+    check_metrics(&scrape(&page));
     launch.signal(Signal::INT);
     assert!(launch.end(), "{}", launch.stderr());
     assert!(launch.stderr().contains("worker 0 | interrupted: this clock is the last"), "{}", launch.stderr());
@@ -145,12 +142,9 @@ fn servers_of_a_launched_run_serve_metrics_of_their_own() {
     ]
     .concat();
     let mut launch = start("launch", &program);
-    let address = launch.hear("where server 1 serves metrics", |said| {
-        let line = said.lines().find(|line| line.starts_with("server 1 | metrics are at"))?;
-        Some(line.split_once("http://")?.1.split_once("/metrics")?.0.to_owned())
-    });
+    let page = launched_at(&mut launch, "server 1");
     let levels = ["rows_held", "sent_bytes_total", "received_bytes_total", "parked_reads_total"];
-    let body = scrape_until(&address, |body| {
+    let body = scrape_until(&page, |body| {
         levels.iter().all(|name| figure(body, &format!("slackwater_{name}{{server=\"1\"}}")) > 0.0)
     });
     check_metrics(&body);

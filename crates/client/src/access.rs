@@ -51,7 +51,7 @@ fn of_environment(variable: impl Fn(&str) -> Option<OsString>) -> Option<Access>
 
 impl Access {
     /// This access, or what the environment says. `None` if nothing says how.
-    fn resolved(&self) -> Option<Self> {
+    pub(crate) fn resolved(&self) -> Option<Self> {
         match self {
             Self::FromEnvironment => of_environment(|name| std::env::var_os(name)),
             Self::TokenFile(_) | Self::Job(_) | Self::Insecure => Some(self.clone()),

@@ -46,6 +46,7 @@ pub mod data_leases;
 mod embedded;
 mod error;
 pub mod feed;
+mod http_readers;
 mod observer;
 mod serve;
 mod session;
@@ -119,7 +120,7 @@ pub mod cluster {
 /// Tokens: how the processes of a run prove who they are.
 pub mod security {
     pub use crate::access::{Access, INSECURE_VARIABLE, TOKEN_FILE_VARIABLE};
-    pub use identity::{JobToken, Lifetime, RestrictedToken, Token, TokenError};
+    pub use identity::{HttpReaders, JobToken, Lifetime, RestrictedToken, Token, TokenError};
     pub use types::Role;
 }
 

@@ -7,6 +7,7 @@ use rcgen::{
     KeyUsagePurpose, PKCS_ED25519, SanType,
 };
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, UnixTime};
+use std::net::IpAddr;
 use std::time::Duration;
 use time::OffsetDateTime;
 use types::Role;
@@ -79,18 +80,47 @@ impl Authority {
         &self.certificate
     }
 
-    /// Makes a key pair and signs a certificate for it.
+    /// Makes a key pair and signs a certificate for it, by which a node proves its role.
     pub fn sign(&self, role: Role, name: &str, lifetime: Lifetime) -> Result<SignedKey, String> {
         let name = CertificateName::new(&self.job, role, name).map_err(|error| error.to_string())?;
+        let uri = name.to_string().try_into().map_err(|error: rcgen::Error| error.to_string())?;
+        let usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        self.sign_names(format!("{role} {}", name.name()), vec![SanType::URI(uri)], usages, lifetime)
+    }
+
+    /// Makes a key pair and signs a certificate for it, by which HTTP clients know a server at
+    /// these addresses and host names. It has no URI, so no node takes it for a peer's.
+    pub fn sign_for_http(
+        &self,
+        addresses: &[IpAddr],
+        hosts: &[String],
+        lifetime: Lifetime,
+    ) -> Result<SignedKey, String> {
+        let mut names: Vec<SanType> = addresses.iter().copied().map(SanType::IpAddress).collect();
+        for host in hosts {
+            let host = host.as_str().try_into().map_err(|_| format!("'{host}' is not the name of a host"))?;
+            names.push(SanType::DnsName(host));
+        }
+        let usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        self.sign_names("Slackwater HTTP".to_owned(), names, usages, lifetime)
+    }
+
+    fn sign_names(
+        &self,
+        subject: String,
+        names: Vec<SanType>,
+        usages: Vec<ExtendedKeyUsagePurpose>,
+        lifetime: Lifetime,
+    ) -> Result<SignedKey, String> {
         let (from, until) = lifetime.bounds().ok_or("the certificate would expire after the year 9999")?;
         let key = KeyPair::generate_for(&PKCS_ED25519).map_err(|error| error.to_string())?;
         let mut params = CertificateParams::default();
         params.distinguished_name = DistinguishedName::new();
-        params.distinguished_name.push(DnType::CommonName, format!("{role} {}", name.name()));
-        let uri = name.to_string().try_into().map_err(|error: rcgen::Error| error.to_string())?;
-        params.subject_alt_names = vec![SanType::URI(uri)];
+        params.distinguished_name.push(DnType::CommonName, subject);
+        params.subject_alt_names = names;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        params.extended_key_usages = usages;
+        params.use_authority_key_identifier_extension = true;
         params.not_before = from;
         params.not_after = until;
         let certificate = params.signed_by(&key, &self.issuer).map_err(|error| error.to_string())?;

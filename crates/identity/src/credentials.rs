@@ -2,7 +2,7 @@
 
 use crate::PeerIdentity;
 use crate::authority::{Lifetime, SignedKey};
-use crate::token::{HttpBearer, JobToken, RestrictedToken, Token, TokenError};
+use crate::token::{JobToken, RestrictedToken, Token, TokenError};
 use crate::verify::JobVerifier;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, UnixTime};
@@ -18,7 +18,6 @@ pub struct Credentials {
     own: PeerIdentity,
     client: Arc<ClientConfig>,
     server: Arc<ServerConfig>,
-    bearer: Option<HttpBearer>,
 }
 
 impl fmt::Debug for Credentials {
@@ -41,7 +40,7 @@ impl Credentials {
         let authority = token.authority()?;
         let signed = authority.sign(role, name, Lifetime::of_process(now)).map_err(TokenError::Signing)?;
         let authorities = [authority.certificate().clone()];
-        Self::new(signed, &authorities, Some(token.http_bearer())).map_err(TokenError::Signing)
+        Self::new(signed, &authorities).map_err(TokenError::Signing)
     }
 
     fn of_restricted(token: &RestrictedToken, role: Role) -> Result<Self, TokenError> {
@@ -54,10 +53,10 @@ impl Credentials {
         }
         let signed = SignedKey { certificate: token.certificate.clone(), key: token.key.clone_key() };
         let authorities = [token.authority.clone()];
-        Self::new(signed, &authorities, token.http_bearer()).map_err(TokenError::Signing)
+        Self::new(signed, &authorities).map_err(TokenError::Signing)
     }
 
-    fn new(signed: SignedKey, authorities: &[CertificateDer<'_>], bearer: Option<HttpBearer>) -> Result<Self, String> {
+    fn new(signed: SignedKey, authorities: &[CertificateDer<'_>]) -> Result<Self, String> {
         let own = PeerIdentity::of(&signed.certificate)?;
         let provider = Arc::new(provider());
         let verifier = JobVerifier::new(own.name.job(), authorities, provider.signature_verification_algorithms)?;
@@ -82,7 +81,7 @@ impl Credentials {
         server.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
         server.send_tls13_tickets = 0;
         server.max_early_data_size = 0;
-        Ok(Self { own, client: Arc::new(client), server: Arc::new(server), bearer })
+        Ok(Self { own, client: Arc::new(client), server: Arc::new(server) })
     }
 
     /// Who this process is.
@@ -102,17 +101,11 @@ impl Credentials {
     pub fn server(&self) -> Arc<ServerConfig> {
         self.server.clone()
     }
-
-    /// The bearer of HTTP readers, if the token has one.
-    #[must_use]
-    pub fn http_bearer(&self) -> Option<&HttpBearer> {
-        self.bearer.as_ref()
-    }
 }
 
 /// The crypto library, with AES-128-GCM first: the fastest where the processor has AES
 /// instructions, which all machines of the last decade do.
-fn provider() -> CryptoProvider {
+pub(crate) fn provider() -> CryptoProvider {
     let mut provider = rustls::crypto::ring::default_provider();
     provider.cipher_suites.sort_by_key(|suite| suite.suite() != rustls::CipherSuite::TLS13_AES_128_GCM_SHA256);
     provider

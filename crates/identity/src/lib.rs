@@ -13,6 +13,7 @@
 
 mod authority;
 mod credentials;
+mod http;
 mod name;
 mod peer;
 mod token;
@@ -20,6 +21,7 @@ mod verify;
 
 pub use authority::Lifetime;
 pub use credentials::Credentials;
+pub use http::HttpReaders;
 pub use name::{CertificateName, CertificateNameError};
 pub use peer::PeerIdentity;
 pub use token::{HttpBearer, JobToken, RestrictedToken, Token, TokenError};

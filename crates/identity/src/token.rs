@@ -9,6 +9,7 @@
 
 use crate::PeerIdentity;
 use crate::authority::{Authority, Lifetime};
+use ring::digest::{SHA256, digest};
 use ring::hkdf::{HKDF_SHA256, KeyType, Prk, Salt};
 use ring::rand::{SecureRandom, SystemRandom};
 use rustls::pki_types::pem::PemObject;
@@ -24,6 +25,8 @@ use zeroize::Zeroizing;
 const JOB_TOKEN: &str = "slackwater-job-1:";
 /// What the line of an HTTP bearer begins with.
 const BEARER: &str = "slackwater-http-reader-1:";
+/// What the line of a bearer's digest begins with.
+const BEARER_DIGEST: &str = "slackwater-http-check-1:";
 const SALT: &[u8] = b"slackwater job token 1";
 /// Largest file that is read as a token.
 const MOST_BYTES: u64 = 64 << 10;
@@ -74,11 +77,16 @@ impl HttpBearer {
         hex(&self.0[..])
     }
 
-    /// Whether a request brought this bearer. Takes the same time wherever the two differ.
-    #[must_use]
-    pub fn is(&self, text: &str) -> bool {
-        let Some(theirs) = unhex(text) else { return false };
-        theirs.iter().zip(&self.0[..]).fold(0, |differences, (theirs, ours)| differences | (theirs ^ ours)) == 0
+    /// The bearer that a request brought, if it has the form of one.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        unhex(text).map(|bytes| Self(Zeroizing::new(bytes)))
+    }
+
+    /// Its SHA-256, by which a node knows it again and from which it cannot be computed.
+    pub(crate) fn digest(&self) -> [u8; 32] {
+        let mut out = [0; 32];
+        out.copy_from_slice(digest(&SHA256, &self.0[..]).as_ref());
+        out
     }
 }
 
@@ -149,7 +157,10 @@ impl JobToken {
             certificate: signed.certificate,
             key: signed.key,
             authority: authority.certificate().clone(),
-            bearer: (role == Role::Reader).then(|| self.http_bearer()),
+            http: match role {
+                Role::Reader => Some(HttpPart::Bearer(self.http_bearer())),
+                Role::Worker | Role::Server | Role::Coordinator => Some(HttpPart::Digest(self.http_bearer().digest())),
+            },
         })
     }
 
@@ -171,7 +182,14 @@ pub struct RestrictedToken {
     pub(crate) certificate: CertificateDer<'static>,
     pub(crate) key: PrivateKeyDer<'static>,
     pub(crate) authority: CertificateDer<'static>,
-    bearer: Option<HttpBearer>,
+    pub(crate) http: Option<HttpPart>,
+}
+
+/// What a restricted token holds for HTTP: a reader the bearer, a node only its digest. Tokens of
+/// nodes that an earlier release made hold nothing.
+pub(crate) enum HttpPart {
+    Bearer(HttpBearer),
+    Digest([u8; 32]),
 }
 
 impl fmt::Debug for RestrictedToken {
@@ -189,7 +207,10 @@ impl RestrictedToken {
     /// The bearer of HTTP readers, if this token is a reader's.
     #[must_use]
     pub fn http_bearer(&self) -> Option<HttpBearer> {
-        self.bearer.clone()
+        match &self.http {
+            Some(HttpPart::Bearer(bearer)) => Some(bearer.clone()),
+            Some(HttpPart::Digest(_)) | None => None,
+        }
     }
 
     /// The text of the token file: PEM, and a line with the bearer.
@@ -197,9 +218,11 @@ impl RestrictedToken {
     pub fn text(&self) -> Zeroizing<String> {
         let name = self.identity().map(|identity| identity.name.to_string()).unwrap_or_default();
         let mut text = format!("# Slackwater token for {name}. Keep it secret.\n");
-        if let Some(bearer) = &self.bearer {
-            let _ = writeln!(text, "{BEARER}{}", bearer.text());
-        }
+        let _ = match &self.http {
+            Some(HttpPart::Bearer(bearer)) => writeln!(text, "{BEARER}{}", bearer.text()),
+            Some(HttpPart::Digest(digest)) => writeln!(text, "{BEARER_DIGEST}{}", hex(digest)),
+            None => Ok(()),
+        };
         text.push_str(&pem("PRIVATE KEY", self.key.secret_der()));
         text.push_str(&pem("CERTIFICATE", &self.certificate));
         text.push_str(&pem("CERTIFICATE", &self.authority));
@@ -236,8 +259,12 @@ impl Token {
         if let Some(line) = lines.clone().find_map(|line| line.strip_prefix(JOB_TOKEN)) {
             return Self::parse_job(line).map(Self::Job);
         }
-        let bearer = lines.find_map(|line| line.strip_prefix(BEARER));
-        let bearer = bearer.map(|line| unhex(line).ok_or("its bearer is not 64 hexadecimal digits")).transpose()?;
+        let bearer = lines.clone().find_map(|line| line.strip_prefix(BEARER));
+        let bearer = bearer.map(|line| HttpBearer::parse(line).ok_or("its bearer is not 64 hexadecimal digits"));
+        let digest = lines.find_map(|line| line.strip_prefix(BEARER_DIGEST));
+        let digest = digest.map(|line| unhex(line).ok_or("its bearer's digest is not 64 hexadecimal digits"));
+        let http = bearer.transpose()?.map(HttpPart::Bearer);
+        let http = http.or(digest.transpose()?.map(HttpPart::Digest));
         let key = PrivateKeyDer::from_pem_slice(text.as_bytes());
         let key = key.map_err(|_| "it holds neither a job token nor a private key")?;
         let certificates = CertificateDer::pem_slice_iter(text.as_bytes()).collect::<Result<Vec<_>, _>>();
@@ -250,8 +277,26 @@ impl Token {
             certificate: certificate.clone(),
             key,
             authority: authority.clone(),
-            bearer: bearer.map(|bytes| HttpBearer(Zeroizing::new(bytes))),
+            http,
         })))
+    }
+
+    /// The bearer of HTTP readers: of a job token or of a reader's token.
+    #[must_use]
+    pub fn http_bearer(&self) -> Option<HttpBearer> {
+        match self {
+            Self::Job(token) => Some(token.http_bearer()),
+            Self::Restricted(token) => token.http_bearer(),
+        }
+    }
+
+    /// The certificate of the job's authority as PEM. It is no secret.
+    pub fn authority_pem(&self) -> Result<String, TokenError> {
+        let certificate = match self {
+            Self::Job(token) => token.authority()?.certificate().clone(),
+            Self::Restricted(token) => token.authority.clone(),
+        };
+        Ok(pem("CERTIFICATE", &certificate))
     }
 
     fn parse_job(line: &str) -> Result<JobToken, String> {
@@ -318,8 +363,8 @@ mod tests {
         assert_eq!(again.http_bearer().text(), token.http_bearer().text());
         let other = JobToken::create().expect("random bytes");
         assert_ne!(other.job(), token.job());
-        assert!(!other.http_bearer().is(&token.http_bearer().text()));
-        assert!(token.http_bearer().is(&token.http_bearer().text()));
+        assert_ne!(other.http_bearer().digest(), token.http_bearer().digest());
+        assert!(HttpBearer::parse(&token.http_bearer().text()) == Some(token.http_bearer()));
     }
 
     #[test]

@@ -2,14 +2,14 @@
 //! charts of losses.
 //!
 //! ```
-//! use observe::{Exporter, Metrics};
+//! use observe::{Exporter, ExporterSettings, Metrics};
 //!
 //! let metrics = Metrics::new();
 //! let worker = metrics.worker(0);
 //! worker.learnt(500, 0.35, 2, 1);
 //! assert!(metrics.text().contains("slackwater_rows_total{worker=\"0\"} 500"));
-//! let exporter = Exporter::start("127.0.0.1:0", metrics)?;
-//! println!("http://{}/metrics", exporter.address());
+//! let exporter = Exporter::start("127.0.0.1:0", metrics, ExporterSettings::default())?;
+//! println!("{}", exporter.url());
 //! # Ok::<(), std::io::Error>(())
 //! ```
 
@@ -18,6 +18,6 @@ mod exporter;
 mod metrics;
 mod server;
 
-pub use exporter::{CONTENT_TYPE, Exporter};
+pub use exporter::{CONNECTIONS, CONTENT_TYPE, DEADLINE, Exporter, ExporterSettings};
 pub use metrics::{Metrics, TableCodecStats, WorkerMetrics, WorkerState};
 pub use server::{CodecCost, CoordinatorState, ServerState};

@@ -2,7 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use observe::{CONTENT_TYPE, CodecCost, Exporter, Metrics, ServerState, WorkerState};
+use observe::{
+    CONNECTIONS, CONTENT_TYPE, CodecCost, DEADLINE, Exporter, ExporterSettings, Metrics, ServerState, WorkerState,
+};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
@@ -46,15 +48,17 @@ fn exporter_answers_valid_requests_and_survives_others() {
             ..ServerState::default()
         },
     );
-    let exporter = Exporter::start("127.0.0.1:0", metrics).unwrap();
+    let exporter = Exporter::start("127.0.0.1:0", metrics, ExporterSettings::default()).unwrap();
     let address = exporter.address();
     let long = [&b"GET /metrics HTTP/1.1\r\nX: "[..], &[b'a'; 20_000], b"\r\n\r\n"].concat();
     for (request, status) in [
-        (&b"GET /metrics HTTP/1.1\r\nHost: here\r\n\r\n"[..], "HTTP/1.1 200 OK"),
-        (b"GET /metrics?name=a HTTP/1.0\r\n\r\n", "HTTP/1.1 200 OK"),
-        (b"HEAD /metrics HTTP/1.1\r\n\r\n", "HTTP/1.1 200 OK"),
-        (b"GET / HTTP/1.1\r\n\r\n", "HTTP/1.1 404"),
-        (b"POST /metrics HTTP/1.1\r\n\r\n", "HTTP/1.1 405"),
+        (&b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"[..], "HTTP/1.1 200 OK"),
+        (b"GET /metrics?name=a HTTP/1.0\r\nHost: 10.0.0.7:1\r\n\r\n", "HTTP/1.1 200 OK"),
+        (b"HEAD /metrics HTTP/1.1\r\nHost: [::1]\r\n\r\n", "HTTP/1.1 200 OK"),
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", "HTTP/1.1 404"),
+        (b"POST /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n", "HTTP/1.1 405"),
+        (b"GET /metrics HTTP/1.1\r\nHost: evil.example\r\n\r\n", "HTTP/1.1 421"),
+        (b"GET /metrics HTTP/1.1\r\n\r\n", "HTTP/1.1 400"),
         (b"\xFF\xFE nonsense\r\n\r\n", "HTTP/1.1 400"),
         (b"\r\n\r\n", "HTTP/1.1 400"),
         (&long, ""),
@@ -62,7 +66,7 @@ fn exporter_answers_valid_requests_and_survives_others() {
         let answer = ask(address, request);
         assert!(answer.starts_with(status), "{:?}: {answer}", String::from_utf8_lossy(request));
     }
-    let answer = ask(address, b"GET /metrics HTTP/1.1\r\n\r\n");
+    let answer = ask(address, b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
     assert!(
         head.contains(&format!("Content-Type: {CONTENT_TYPE}"))
@@ -99,6 +103,46 @@ fn exporter_answers_valid_requests_and_survives_others() {
 
 #[test]
 fn exporter_refuses_an_address_that_is_taken() {
-    let exporter = Exporter::start("127.0.0.1:0", Metrics::new()).unwrap();
-    assert!(Exporter::start(exporter.address(), Metrics::new()).is_err());
+    let exporter = Exporter::start("127.0.0.1:0", Metrics::new(), ExporterSettings::default()).unwrap();
+    assert!(Exporter::start(exporter.address(), Metrics::new(), ExporterSettings::default()).is_err());
+}
+
+#[test]
+fn slow_clients_do_not_keep_others_out() {
+    // Nothing ends a slow client's connection within the time of a test, except a newer one.
+    let settings = ExporterSettings { deadline: Duration::from_secs(1000), ..ExporterSettings::default() };
+    let exporter = Exporter::start("127.0.0.1:0", Metrics::new(), settings).unwrap();
+    let address = exporter.address();
+    // They say nothing, or half a request.
+    let slow = |words: &'static [u8]| {
+        (0..CONNECTIONS)
+            .map(|_| {
+                let mut stream = TcpStream::connect(address).unwrap();
+                stream.write_all(words).unwrap();
+                stream
+            })
+            .collect::<Vec<_>>()
+    };
+    let held = [slow(b""), slow(b"GET /metrics")];
+    for _ in 0..3 * CONNECTIONS {
+        let answer = ask(address, b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        assert!(answer.starts_with("HTTP/1.1 200 OK"), "no answer while {} clients are slow: {answer}", held.len());
+    }
+}
+
+#[test]
+fn a_connection_ends_at_its_deadline_though_the_client_goes_on() {
+    let settings = ExporterSettings { deadline: Duration::from_millis(300), ..ExporterSettings::default() };
+    let exporter = Exporter::start("127.0.0.1:0", Metrics::new(), settings).unwrap();
+    let mut stream = TcpStream::connect(exporter.address()).unwrap();
+    stream.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+    let begin = std::time::Instant::now();
+    // A byte now and then: each read is quick, and the request never ends.
+    let is_closed = |stream: &mut TcpStream| match stream.read(&mut [0; 16]) {
+        Ok(count) => count == 0,
+        Err(error) => !matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut),
+    };
+    while stream.write_all(b"a").is_ok() && !is_closed(&mut stream) {
+        assert!(begin.elapsed() < DEADLINE * 4, "the connection is never closed");
+    }
 }

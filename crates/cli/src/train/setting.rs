@@ -115,7 +115,7 @@ const fn setting(name: &'static str, kind: Kind, default: Preset, of: Of, group:
 /// Every setting, group by group, in the order of the help. The first is the program, which is a
 /// positional argument.
 #[rustfmt::skip]
-pub(crate) const SETTINGS: [Setting; 45] = [
+pub(crate) const SETTINGS: [Setting; 46] = [
     setting("program", Word(&PROGRAMS), Absent, Model, Group::Model, "What to learn."),
     setting("data", Texts("FILE"), Absent, Model, Group::Input, "Files to learn from, or patterns of files: plain, .gz or .zst."),
     setting("test", Texts("FILE"), Absent, Model, Group::Input, "Files to test the model on after training."),
@@ -159,6 +159,7 @@ pub(crate) const SETTINGS: [Setting; 45] = [
     setting("out", Text("MODEL"), Absent, Report, Group::Output, "Write the model to this file (safetensors)."),
     setting("plot", Text("SVG"), Absent, Report, Group::Output, "Draw the loss over time into this file."),
     setting("metrics", Text("ADDRESS:PORT"), Absent, Report, Group::Output, "Serve metrics for Prometheus at this address; in a run of processes, at this port + the worker's number."),
+    setting("metrics-host", Texts("NAME"), Absent, Report, Group::Output, "Names, beside this host's, by which readers of the metrics call this process."),
     setting("record", Text("FOLDER"), Absent, Process, Group::Output, "Record all inputs and messages of servers and workers into this folder, for `slackwater replay`."),
     setting("json", Switch, Is("false"), Report, Group::Output, "Print every figure as JSON, rather than a table."),
 ];

@@ -45,7 +45,9 @@ impl Served {
         let matches = InProcess::augment_args(clap::Command::new("train")).try_get_matches_from(all);
         let given = InProcess::from_arg_matches(&matches.expect("these arguments can be")).expect("they can be").0;
         let job = prepare(&given, None).expect("the job makes sense").expect("there is one");
-        let (metrics, exporter) = serve_metrics("127.0.0.1:0", 0).expect("a port is free");
+        let options = MetricsOptions { address: "127.0.0.1:0".to_owned(), step: 0, hosts: Vec::new() };
+        let insecure = SecurityOptions { insecure: true, ..SecurityOptions::default() };
+        let (metrics, exporter) = options.serve(&insecure).expect("a port is free");
         Self { job, interrupt: Interrupt::unheard(), metrics, exporter }
     }
 
@@ -72,7 +74,7 @@ impl Served {
     fn scrape(&self) -> Scraped {
         let mut stream = TcpStream::connect(self.exporter.address()).expect("metrics are served");
         stream.set_read_timeout(Some(LIMIT)).expect("a time can be set");
-        stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").expect("a request can be sent");
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("a request can be sent");
         let mut answer = String::new();
         stream.read_to_string(&mut answer).expect("there is an answer");
         let samples = answer.lines().filter(|line| line.starts_with("slackwater_"));

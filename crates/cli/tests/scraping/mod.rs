@@ -6,21 +6,29 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use super::process::{LIMIT, Process};
+use super::process::{LIMIT, Process, run};
+
+/// Where a process serves its metrics, and the bearer that it asks for.
+pub struct Page {
+    pub address: String,
+    bearer: Option<String>,
+}
 
 /// Scrapes until some rows have been learnt from.
-pub fn scrape(address: &str) -> String {
+pub fn scrape(page: &Page) -> String {
     let has = |body: &str, name: &str| figure(body, &format!("slackwater_{name}{{worker=\"0\"}}")) > 0.0;
-    scrape_until(address, |body| has(body, "rows_total") && has(body, "sent_bytes_total"))
+    scrape_until(page, |body| has(body, "rows_total") && has(body, "sent_bytes_total"))
 }
 
 /// Scrapes until `are_wanted` accepts the metrics, and returns them.
-pub fn scrape_until(address: &str, are_wanted: impl Fn(&str) -> bool) -> String {
+pub fn scrape_until(page: &Page, are_wanted: impl Fn(&str) -> bool) -> String {
     let mut last = String::new();
+    let authorization = page.bearer.as_ref().map(|bearer| format!("Authorization: Bearer {bearer}\r\n"));
+    let authorization = authorization.unwrap_or_default();
     for _ in 0..600 {
-        let mut stream = TcpStream::connect(address).unwrap();
+        let mut stream = TcpStream::connect(&page.address).unwrap();
         stream.set_read_timeout(Some(LIMIT)).unwrap();
-        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+        write!(stream, "GET /metrics HTTP/1.1\r\nHost: localhost\r\n{authorization}\r\n").unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
@@ -82,7 +90,22 @@ pub fn check_metrics(body: &str) {
     }
 }
 
-pub fn served_at(process: &mut Process) -> String {
-    process
-        .hear("where its metrics are", |said| Some(said.split_once("http://")?.1.split_once("/metrics")?.0.to_owned()))
+/// The metrics of an insecure process.
+pub fn served_at(process: &mut Process) -> Page {
+    let address = process
+        .hear("where its metrics are", |said| Some(said.split_once("http://")?.1.split_once("/metrics")?.0.to_owned()));
+    Page { address, bearer: None }
+}
+
+/// The metrics of a process of a launched run, such as `worker 0`.
+pub fn launched_at(launch: &mut Process, node: &str) -> Page {
+    let said = |said: &str, words: &str, end: &str| {
+        let words = format!("{node} | {words}");
+        Some(said.split_once(&words)?.1.split_once(end)?.0.to_owned())
+    };
+    let address = launch.hear("where its metrics are", |log| said(log, "metrics are at http://", "/metrics"));
+    let bearer = "readers send the bearer that `slackwater token http-bearer --token-file ";
+    let token = launch.hear("which token its bearer is of", |log| said(log, bearer, "` prints"));
+    let bearer = run(&["token", "http-bearer", "--token-file", &token]);
+    Page { address, bearer: Some(bearer.trim_end().to_owned()) }
 }
