@@ -81,6 +81,12 @@ impl CheckpointOptions {
         Ok(Some(ResumeFrom { location, job: self.checkpointed_job().to_owned() }))
     }
 
+    /// The words of a command line that allow a process to use the locations of these settings.
+    pub(crate) fn permissions(&self) -> Vec<OsString> {
+        let locations = self.checkpoint.iter().chain(&self.resume).filter(|location| !location.is_empty());
+        locations.map(|location| format!("--checkpoint-location={location}").into()).collect()
+    }
+
     /// These settings as the words of a command line, for a process that coordinates.
     pub(crate) fn arguments(&self) -> Vec<OsString> {
         let mut arguments = Vec::new();

@@ -162,6 +162,7 @@ fn plan(options: &LaunchOptions, coordinator_address: &str, access: Vec<OsString
     } = options;
     let mut common: Vec<OsString> = (log_form == Form::Json).then(|| "--log-json".into()).into_iter().collect();
     common.extend(access);
+    common.extend(checkpoints.permissions());
     // The folder is a word of its own: its name need not be UTF-8.
     common.extend(record.iter().flat_map(|folder| ["--record".into(), folder.clone().into_os_string()]));
     let clock_timeout = clock.clock_timeout.map(|seconds| format!("--clock-timeout={seconds}").into());

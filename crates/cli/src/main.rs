@@ -73,6 +73,9 @@ Examples:
   Start them in any order: each process waits until all have joined, at most --join-limit seconds.
   If the others reach b by another name, and a firewall opens only ports 7100 and 7101:
     slackwater server --coordinator a:7000 --threads 2 --listen 0.0.0.0:7100 --advertise b.example.org
+  With checkpoints, each server says itself where it may write, whatever the coordinator names:
+    slackwater server --listen a:7000 --coordinate --servers 3 --workers 2 --checkpoint /shared/clicks
+    slackwater server --coordinator a:7000 --threads 2 --checkpoint-location /shared/clicks
 A process that only its own host can reach logs a warning that says what to do.";
 
 const COORDINATOR_EXAMPLES: &str = "\

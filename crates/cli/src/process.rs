@@ -50,6 +50,12 @@ pub(crate) struct JoinOptions {
     /// Record all inputs and messages of this process into this folder, for `slackwater replay`.
     #[arg(long, value_name = "FOLDER")]
     record: Option<PathBuf>,
+    /// A location (folder or s3://BUCKET/PATH) where this process may read and write checkpoints, and
+    /// beneath it. Repeat it for several. With a token, a server refuses a run that keeps its
+    /// checkpoints elsewhere; a worker needs it if a codec keeps residuals. `launch` gives it to its
+    /// processes, and a process with --checkpoint or --resume has it.
+    #[arg(long = "checkpoint-location", value_name = "LOCATION")]
+    checkpoint_locations: Vec<String>,
     #[command(flatten)]
     security: SecurityOptions,
     #[command(flatten)]
@@ -103,7 +109,17 @@ impl JoinOptions {
     }
 
     fn connect(&self, coordinates: bool, job: &str, leave: LeaveSignal) -> anyhow::Result<Connect> {
-        let Self { coordinator_address, place, listen, advertise, same_host, record, security, limits } = self;
+        let Self {
+            coordinator_address,
+            place,
+            listen,
+            advertise,
+            same_host,
+            record,
+            checkpoint_locations,
+            security,
+            limits,
+        } = self;
         let listen = listen.as_deref().filter(|_| !coordinates || coordinator_address.is_some());
         let parsed = listen.map(|listen| {
             listen.parse::<SocketAddr>().with_context(|| {
@@ -120,6 +136,7 @@ impl JoinOptions {
             same_host: *same_host,
             access: security.access(),
             job: job.to_owned(),
+            checkpoint_locations: checkpoint_locations.clone(),
             leave,
             ..Connect::to(self.coordinator_address(coordinates)?)
         })

@@ -212,3 +212,57 @@ fn metrics_of_a_secured_server_are_read_with_the_bearer_and_the_jobs_certificate
     }
     server.kill();
 }
+
+/// The modes of everything in a folder, by path.
+fn modes(folder: &std::path::Path, found: &mut Vec<(PathBuf, u32)>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let metadata = std::fs::symlink_metadata(&path).unwrap();
+        found.push((path.clone(), metadata.permissions().mode() & 0o777));
+        if metadata.is_dir() {
+            modes(&path, found);
+        }
+    }
+}
+
+#[test]
+fn servers_keep_checkpoints_only_where_their_own_settings_allow_and_for_their_user() {
+    let tokens = Tokens::new("locations");
+    let job = tokens.create("job", &[]);
+    let runs = tokens.0.join("runs");
+    let place = runs.join("clicks");
+    let elsewhere = tokens.0.join("elsewhere");
+    let secured = ["--token-file", &job, "--join-limit=100"];
+    let run = |allowed: &std::path::Path| {
+        let address = free_address();
+        let coordinator = format!("--coordinator={address}");
+        let checkpoint = format!("--checkpoint={}", place.display());
+        let allowed = format!("--checkpoint-location={}", allowed.display());
+        let listen = format!("--listen={address}");
+        let size = ["--servers=1", "--workers=1", &checkpoint];
+        let mut leader = start("coordinator", &[&["coordinator", &listen], &size[..], &secured].concat());
+        leader.hear("its address", |log| log.contains("the coordinator listens").then_some(()));
+        let server = start("server", &[&["server", &coordinator, &allowed], &secured[..]].concat());
+        let worker = start("worker", &[&["worker", &coordinator], &secured[..], &TRAINING].concat());
+        [leader, server, worker]
+    };
+    let [mut leader, mut server, mut worker] = run(&elsewhere);
+    let option = format!("--checkpoint-location {}", place.display());
+    server.fails_saying(&option);
+    // The coordinator names the cause when the run begins, not at the first checkpoint.
+    leader.fails_saying("server 0");
+    assert!(leader.stderr().contains(&option), "{}", leader.stderr());
+    assert!(!worker.end(), "{}", worker.stderr());
+
+    for mut process in run(&runs) {
+        assert!(process.end(), "{}: {}", process.name, process.stderr());
+    }
+    let mut found = Vec::new();
+    modes(&runs, &mut found);
+    assert!(found.iter().any(|(path, _)| path.ends_with("manifest.json")), "{found:?}");
+    for (path, mode) in found {
+        let expected = if path.is_dir() { 0o700 } else { 0o600 };
+        assert_eq!(mode, expected, "{}", path.display());
+    }
+    assert!(!elsewhere.exists());
+}

@@ -56,6 +56,11 @@ pub struct Connect {
     /// The folder to record this node's inputs and frames in, in a file named after the node.
     /// `None` records nothing.
     pub record: Option<PathBuf>,
+    /// Where this node may read and write checkpoints: these locations, those beneath them, and
+    /// those of the environment variable `SLACKWATER_CHECKPOINT_LOCATIONS`. With a token it uses no
+    /// others, so a server refuses a run whose coordinator names another. Without a token and
+    /// without such locations it uses any.
+    pub checkpoint_locations: Vec<String>,
     /// Signal by which the program tells this node to leave in good order.
     pub leave: LeaveSignal,
 }
@@ -88,6 +93,7 @@ impl Connect {
             same_host: SameHost::SharedMemory,
             access: Access::default(),
             record: None,
+            checkpoint_locations: Vec::new(),
             leave: LeaveSignal::default(),
         }
     }

@@ -107,6 +107,7 @@ pub(crate) fn start(
             unled: JOIN_LIMIT,
             embedded: true,
             leave: LeaveSignal::default(),
+            locations: node::AllowedLocations::Any,
         };
         let threads = Some(threads.clone());
         sessions.push(Session::begin(joined, Box::new(transport), Box::new(waiter), settings, recorder()?, threads)?);

@@ -47,6 +47,7 @@ mod embedded;
 mod error;
 pub mod feed;
 mod http_readers;
+mod locations;
 mod observer;
 mod serve;
 mod session;
@@ -107,6 +108,7 @@ pub mod updaters {
 /// The nodes of a run: membership, addresses, how threads wait, and why a run ends.
 pub mod cluster {
     pub use crate::connect::Connect;
+    pub use crate::locations::CHECKPOINT_LOCATIONS_VARIABLE;
     pub use crate::serve::{ElectionSettings, ResumeFrom, Serve};
     pub use coordinator::Membership;
     pub use net::{SameHost, free_address};

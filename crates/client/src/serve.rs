@@ -182,6 +182,7 @@ impl Serve {
         });
         let coordinator = coordinator.transpose()?;
         let pool = Pool::new();
+        let locations = crate::locations::allowed(connect, &self.own_locations());
         let servers: Vec<_> = (0..self.threads)
             .map(|index| {
                 let recorder = connect.record.as_ref().map(Recorder::in_folder).transpose()?;
@@ -200,6 +201,7 @@ impl Serve {
                     list_bytes: self.list_bytes,
                     on_report: self.on_report.clone(),
                     leave: connect.leave.clone(),
+                    locations: locations.clone(),
                 };
                 Ok(std::thread::spawn(move || run_server(endpoint.transport, endpoint.waiter, settings, recorder)))
             })
@@ -221,6 +223,13 @@ impl Serve {
             }
         }
         first_error.map_or(Ok(reports), Err)
+    }
+
+    /// The locations that this process itself names as coordinator.
+    fn own_locations(&self) -> Vec<String> {
+        let checkpoints = self.checkpoints.iter().map(|checkpoints| checkpoints.location.clone());
+        let resume = self.resume.iter().map(|resume| resume.location.clone());
+        checkpoints.chain(resume).filter(|_| self.coordinate.is_some()).collect()
     }
 
     /// Opens the checkpoint to resume from, and checks that checkpoints can be written, before the

@@ -198,6 +198,8 @@ pub(crate) struct Checkpoints {
     /// The outcome of the last checkpoint, until the shell takes it.
     ended: Option<CheckpointOutcome>,
     last: Last,
+    /// Where the run reads and writes checkpoints.
+    locations: Vec<String>,
 }
 
 /// Resuming from a checkpoint.
@@ -205,6 +207,16 @@ impl Checkpoints {
     /// Makes the run resume from a checkpoint.
     pub fn resume(&mut self, resume: Resume) {
         self.resume = Some(resume);
+    }
+
+    /// Sets where the run reads and writes checkpoints.
+    pub fn set_locations(&mut self, locations: Vec<String>) {
+        self.locations = locations;
+    }
+
+    /// Where the run reads and writes checkpoints.
+    pub fn locations(&self) -> &[String] {
+        &self.locations
     }
 
     /// The clock with which the run begins.

@@ -109,6 +109,12 @@ impl Coordinator {
         self
     }
 
+    /// Sets where the run reads and writes checkpoints: nodes that may not use these locations
+    /// refuse when the run begins. Call it before any node joins.
+    pub fn set_locations(&mut self, locations: Vec<String>) {
+        self.checkpoints.set_locations(locations);
+    }
+
     /// Makes the run resume from a checkpoint. Call it before any node joins.
     pub fn resume(&mut self, resume: Resume) {
         self.touched = true;

@@ -23,6 +23,8 @@ pub enum CoordinatorInput {
     GiveUp(String),
     /// Whether the run's end waits for a last checkpoint.
     LastCheckpoint(bool),
+    /// Where the run reads and writes checkpoints.
+    Locations(Vec<String>),
 }
 
 impl CoordinatorInput {
@@ -36,6 +38,7 @@ impl CoordinatorInput {
             Self::Checkpoint(now, location, name) => coordinator.checkpoint(now, location, name, out),
             Self::GiveUp(reason) => coordinator.give_up(reason, out),
             Self::LastCheckpoint(wanted) => coordinator.last_checkpoint(wanted),
+            Self::Locations(locations) => coordinator.set_locations(locations),
         }
     }
 }
@@ -48,4 +51,5 @@ wire::tuple_variants!(CoordinatorInput {
     5 => Checkpoint(now, location, name),
     6 => GiveUp(reason),
     7 => LastCheckpoint(wanted),
+    8 => Locations(locations),
 });

@@ -20,7 +20,8 @@ use std::fmt::Write;
 use std::num::NonZeroUsize;
 use std::time::Duration;
 use store::{
-    CheckpointName, CheckpointShard, Opened, Positions, Problem, RowNumbers, Store, StoreError, StoreSettings,
+    AllowedLocations, CheckpointName, CheckpointShard, Opened, Positions, Problem, RowNumbers, Store, StoreError,
+    StoreSettings, absolute,
 };
 use types::{Clock, NumberType, TableSpec};
 use wire::{Field, Payload, Reader};
@@ -81,19 +82,15 @@ impl CheckpointSettings {
     }
 }
 
+/// Refuses, in words, if this node may not use one of the locations of its run.
+pub(crate) fn check_locations(allowed: &AllowedLocations, locations: &[String]) -> Result<(), NodeError> {
+    locations.iter().try_for_each(|location| Ok(allowed.resolve(location).map(drop)?))
+}
+
 impl From<store::StoreError> for NodeError {
     fn from(error: store::StoreError) -> Self {
         Self::Checkpoint { reason: error.to_string() }
     }
-}
-
-/// Makes the name of a folder absolute, for processes that run in other folders. Leaves other
-/// locations as they are.
-fn absolute(location: &str) -> String {
-    if location.contains("://") || location.starts_with("memory:") {
-        return location.to_owned();
-    }
-    std::path::absolute(location).ok().and_then(|path| path.to_str().map(str::to_owned)).unwrap_or(location.to_owned())
 }
 
 /// Opens the checkpoint that a run resumes from: the newest at a location, or the one whose own

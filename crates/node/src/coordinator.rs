@@ -111,6 +111,15 @@ impl CoordinatorSettings {
         }
     }
 
+    /// Where the run reads and writes checkpoints.
+    pub(crate) fn locations(&self) -> Vec<String> {
+        let mut locations: Vec<String> =
+            self.checkpoints.iter().map(|checkpoints| checkpoints.location.clone()).collect();
+        locations.extend(self.resume.iter().map(|resume| resume.location.clone()));
+        locations.dedup();
+        locations
+    }
+
     /// How long nodes may fail to do their part.
     pub(crate) fn limits(&self) -> LivenessLimits {
         let usual = LivenessLimits::of(span(self.failure_timeout));

@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use store::AllowedLocations;
 use worker::Worker;
 
 /// Time from one run of the background thread to the next.
@@ -51,6 +52,8 @@ pub struct DriverSettings {
     pub embedded: bool,
     /// Tells the program to leave.
     pub leave: LeaveSignal,
+    /// Where it may write checkpoints.
+    pub locations: AllowedLocations,
 }
 
 /// Why a run is over for a worker that has not left. From then on every call that waits fails with

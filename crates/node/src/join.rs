@@ -37,6 +37,8 @@ pub struct JoinedRun {
     pub barriers: u64,
     /// How long a serving lease lasts, in an elastic run.
     pub serving_lease: Option<Span>,
+    /// Where the run reads and writes checkpoints.
+    pub locations: Vec<String>,
     /// Frames that the coordinator sent before it began the run, to be handled first.
     pub early: Vec<Frame>,
 }
@@ -130,7 +132,7 @@ pub fn join(
                 Some(ShellControl::JoinRefused { reason, token: theirs }) if theirs == token => {
                     return Err(NodeError::JoinRefused { reason: reason.to_owned() });
                 }
-                Some(ShellControl::Begin { plan, members, clock, barriers, serving_lease }) => {
+                Some(ShellControl::Begin { plan, members, clock, barriers, serving_lease, locations }) => {
                     if let Some((node, source)) = place {
                         if let NodeId::Worker(rank) = node
                             && plan.source(WorkerId(rank)) != Some(source)
@@ -149,6 +151,7 @@ pub fn join(
                             clock,
                             barriers,
                             serving_lease,
+                            locations: locations.to_vec(),
                             early,
                         });
                     }
@@ -323,7 +326,14 @@ mod tests {
         let plan = Plan::first(1, vec![Source(1)]);
         events.push(say(
             NodeId::Coordinator,
-            Control::Begin { plan, members: Vec::new(), clock: Clock(0), barriers: 0, serving_lease: None },
+            Control::Begin {
+                plan,
+                members: Vec::new(),
+                clock: Clock(0),
+                barriers: 0,
+                serving_lease: None,
+                locations: Vec::new(),
+            },
         ));
         let joined = join_hearing(events).expect("begun");
         assert_eq!(joined.early.len(), EARLY_FRAMES);

@@ -62,6 +62,9 @@ impl LeadingCoordinator {
             Ok::<&Recorder, NodeError>(recorder)
         });
         let recorder = recorder.transpose()?;
+        let locations = settings.locations();
+        recorder.iter().for_each(|recorder| recorder.input(CoordinatorInput::Locations(locations.clone())));
+        machine.set_locations(locations);
         if let Some(resume) = resume {
             tracing::info!(clock = resume.clock.0, shards = resume.shards, "resuming from {}", resume.name);
             let input = CoordinatorInput::Resume(Box::new(resume.clone()));
@@ -89,7 +92,9 @@ impl LeadingCoordinator {
             );
             return Self::begin(settings, None);
         }
-        Ok(recalled.of_job(job).limited(settings.limits()))
+        let mut recalled = recalled.of_job(job).limited(settings.limits());
+        recalled.set_locations(settings.locations());
+        Ok(recalled)
     }
 
     /// Leads with this machine until the instant `until`, or longer if the leader lease is renewed.

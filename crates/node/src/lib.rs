@@ -36,6 +36,7 @@ pub use join::{JoinRequest, JoinedRun, join};
 pub use leave_signal::LeaveSignal;
 pub use record::{RECORDING_BYTES, Recorder, Recording, RecordingError, Replayed, replay, replay_file, replay_from};
 pub use server::{ReportCallback, ServerReport, ServerSettings, run_server};
+pub use store::{AllowedLocations, FileModes};
 pub use wait::WaitPolicy;
 pub use worker_handle::WorkerHandle;
 

@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use store::FileModes;
 use wire::{Field, Frame};
 
 /// Bytes that a recording in memory holds at most, until a replay takes entries out of it.
@@ -85,7 +86,9 @@ impl Recorder {
     /// server 0. Makes the folder if it does not exist, and fails if it cannot.
     pub fn in_folder(folder: impl Into<PathBuf>) -> Result<Self, NodeError> {
         let folder = folder.into();
-        std::fs::create_dir_all(&folder).map_err(|error| NodeError::not_recorded(&folder, &error))?;
+        FileModes::from_environment()
+            .create_folder(&folder)
+            .map_err(|error| NodeError::not_recorded(&folder, &error))?;
         Ok(Self {
             sink: Sink::Folder(folder),
             shared: Arc::new(Shared::default()),

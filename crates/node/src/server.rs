@@ -1,7 +1,7 @@
 //! The thread that runs a server: an event loop that owns the machine and the sockets, and runs
 //! each request to its end.
 
-use crate::checkpoints::{CheckpointWriter, WriterEvent};
+use crate::checkpoints::{CheckpointWriter, WriterEvent, check_locations};
 use crate::contact::{CoordinatorContact, say_failed};
 use crate::record::{Recorder, Subject};
 use crate::shell_control::ShellControl;
@@ -12,6 +12,7 @@ use net::{Traffic, Transport, TransportEvent, Waiter};
 use shard::{Server, ServerCounts, ServerInput};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use store::AllowedLocations;
 use types::{NodeId, Time};
 use update::Updaters;
 use wire::{Control, Frame, Head, Message, NodeRole, Outbox, Pool};
@@ -56,6 +57,8 @@ pub struct ServerSettings {
     pub on_report: Option<ReportCallback>,
     /// Tells it to hand over its shards and to leave.
     pub leave: LeaveSignal,
+    /// Where it may write and read checkpoints.
+    pub locations: AllowedLocations,
 }
 
 /// Receives a server's reports. The server's thread calls it, so it should return quickly.
@@ -80,6 +83,7 @@ impl ServerSettings {
             list_bytes: shard::LIST_BYTES,
             on_report: None,
             leave: LeaveSignal::default(),
+            locations: AllowedLocations::Any,
         }
     }
 }
@@ -123,6 +127,16 @@ pub fn run_server(
     let leave = &settings.leave;
     let joined = join(&mut transport, &mut waiter, request, address, settings.token, settings.join_limit, leave)?;
     let node = joined.node;
+    if let Err(error) = check_locations(&settings.locations, &joined.locations) {
+        // A server of the first plan ends the run, and is named as the cause. One that comes later
+        // ends alone: the run goes on without it.
+        if let NodeId::Server(index) = node
+            && joined.plan.servers().contains(&index)
+        {
+            say_failed(&mut transport, (node, joined.source), &error);
+        }
+        return Err(error);
+    }
     tracing::info!(%node, "serving");
     let start = Instant::now();
     let mut machine = Server::new(node, joined.plan.clone(), settings.registry, settings.pool)
@@ -146,7 +160,7 @@ pub fn run_server(
     let mut read = start;
     let mut more = false;
     let mut turns = IdleTurns::default();
-    let mut checkpoint_writer = CheckpointWriter::default();
+    let mut checkpoint_writer = CheckpointWriter::new(settings.locations);
     // When it last told the coordinator that it wants to leave.
     let mut retiring: Option<Instant> = None;
     // Why the coordinator does not let it leave yet.

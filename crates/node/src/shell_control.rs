@@ -19,7 +19,14 @@ pub(crate) enum ShellControl<'a> {
     /// This node may not join the run.
     JoinRefused { reason: &'a str, token: u64 },
     /// The run begins.
-    Begin { plan: &'a Plan, members: &'a [Member], clock: Clock, barriers: u64, serving_lease: Option<Span> },
+    Begin {
+        plan: &'a Plan,
+        members: &'a [Member],
+        clock: Clock,
+        barriers: u64,
+        serving_lease: Option<Span>,
+        locations: &'a [String],
+    },
     /// A node is lost, and the run ends.
     Lost { node: NodeId, reason: &'a str },
     /// There is a new plan, and new members.
@@ -42,9 +49,14 @@ impl<'a> ShellControl<'a> {
             Control::Follow { leader } => Self::Follow { leader },
             Control::Welcome { node, source, token } => Self::Welcome { node: *node, source: *source, token: *token },
             Control::JoinRefused { reason, token } => Self::JoinRefused { reason, token: *token },
-            Control::Begin { plan, members, clock, barriers, serving_lease } => {
-                Self::Begin { plan, members, clock: *clock, barriers: *barriers, serving_lease: *serving_lease }
-            }
+            Control::Begin { plan, members, clock, barriers, serving_lease, locations } => Self::Begin {
+                plan,
+                members,
+                clock: *clock,
+                barriers: *barriers,
+                serving_lease: *serving_lease,
+                locations,
+            },
             Control::Lost { node, reason } => Self::Lost { node: *node, reason },
             Control::Adopt { members, .. } => Self::Adopt { members },
             Control::Checkpoint { number, location, name, .. } => Self::Checkpoint { number: *number, location, name },

@@ -68,7 +68,17 @@ fn lose_the_run_at_goodbye((mut transport, mut waiter): (impl Transport, impl Wa
                     let plan = Plan::first(1, vec![source]);
                     let welcome = Control::Welcome { node: NodeId::Worker(0), source, token };
                     let members = Vec::new();
-                    vec![welcome, Control::Begin { plan, members, clock: Clock(0), barriers: 0, serving_lease: None }]
+                    vec![
+                        welcome,
+                        Control::Begin {
+                            plan,
+                            members,
+                            clock: Clock(0),
+                            barriers: 0,
+                            serving_lease: None,
+                            locations: Vec::new(),
+                        },
+                    ]
                 }
                 Control::Bye => vec![Control::Lost { node: NodeId::Server(0), reason: "it was killed".to_owned() }],
                 _ => Vec::new(),
@@ -102,6 +112,7 @@ fn worker_stops_repeating_its_goodbye_when_the_run_is_lost() {
         unled: LIMIT,
         embedded: false,
         leave,
+        locations: node::AllowedLocations::Any,
     };
     let driver = Driver::start(joined, Box::new(transport), Box::new(waiter), settings, None).expect("started");
     let (sender, left) = channel();

@@ -14,6 +14,19 @@ pub enum StoreError {
         /// In words.
         problem: String,
     },
+    /// This process may not use the location.
+    #[error(
+        "`{location}` may not be used for checkpoints: {problem} (allowed here: {allowed}); start this process with \
+         --checkpoint-location {location} if it is right"
+    )]
+    NotAllowed {
+        /// As another process named it.
+        location: String,
+        /// In words.
+        problem: String,
+        /// The locations that this process may use.
+        allowed: String,
+    },
     /// A plain file stands where a folder should.
     #[error("cannot {doing}: {path} is a file, not a folder: name another folder")]
     NotAFolder {

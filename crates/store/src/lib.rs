@@ -36,6 +36,7 @@
 //!
 //! [safetensors]: https://huggingface.co/docs/safetensors
 
+mod allowed;
 mod error;
 mod fault;
 mod location;
@@ -54,8 +55,9 @@ mod store;
 mod tensors;
 mod writing;
 
+pub use allowed::{AllowedLocations, absolute};
 pub use error::{Problem, StoreError};
-pub use location::StoreSettings;
+pub use location::{FileModes, StoreSettings};
 pub use manifest::{Checksum, FileEntry, Manifest, ResidualsEntry, ShardEntry, TableEntry};
 pub use name::{CheckpointName, NotAName};
 pub use opened::Opened;

@@ -4,6 +4,7 @@
 use crate::fault::explain_io;
 use crate::{StoreError, s3};
 use object_store::{ObjectStore, local::LocalFileSystem, memory::InMemory, path::Path};
+use std::os::unix::fs::DirBuilderExt;
 use std::{fmt, fs, io, path::PathBuf, sync::Arc, time::Duration};
 
 /// How to reach a store, beside its location.
@@ -24,19 +25,67 @@ pub struct StoreSettings {
     pub variables: Vec<(String, String)>,
     /// How long a request that fails is retried before it counts as failed.
     pub retry_for: Duration,
+    /// Who may read files and folders that are made.
+    pub modes: FileModes,
     /// Time limit of one attempt. It carries at most 8 MiB, beside three others of the same file.
     pub request_timeout: Duration,
 }
 
+/// Who may read the files and folders that a process makes for itself: checkpoints and recordings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FileModes {
+    /// The user of the process only: files have mode 0600, folders 0700.
+    #[default]
+    Private,
+    /// As the umask of the process says.
+    Umask,
+}
+
+impl FileModes {
+    /// The environment variable that chooses them: `private` or `umask`.
+    pub const VARIABLE: &str = "SLACKWATER_FILE_MODES";
+
+    /// By the umask if the environment says so, else private.
+    #[must_use]
+    pub fn from_environment() -> Self {
+        if std::env::var_os(Self::VARIABLE).is_some_and(|word| word == "umask") { Self::Umask } else { Self::Private }
+    }
+
+    /// The mode of a file, before the umask.
+    #[must_use]
+    pub fn file(self) -> u32 {
+        match self {
+            Self::Private => 0o600,
+            Self::Umask => 0o666,
+        }
+    }
+
+    /// Makes a folder and those above it that do not exist, so that they survive a power failure.
+    pub fn create_folder(self, path: &std::path::Path) -> io::Result<()> {
+        let mode = match self {
+            Self::Private => 0o700,
+            Self::Umask => 0o777,
+        };
+        let missing: Vec<_> = path.ancestors().take_while(|folder| !folder.exists()).collect();
+        fs::DirBuilder::new().recursive(true).mode(mode).create(path)?;
+        missing.into_iter().filter_map(|made| made.parent()).try_for_each(|above| {
+            let above = if above.as_os_str().is_empty() { std::path::Path::new(".") } else { above };
+            fs::File::open(above)?.sync_all()
+        })
+    }
+}
+
 impl StoreSettings {
-    /// The AWS_… variables of this process, 30 seconds of retries, and 60 seconds for each attempt.
+    /// The AWS_… variables and file modes of this process, 30 seconds of retries, and 60 seconds for
+    /// each attempt.
     #[must_use]
     pub fn from_environment() -> Self {
         let variables = std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
             .filter(|(name, _)| name.starts_with("AWS_"))
             .collect();
-        Self { variables, retry_for: Duration::from_secs(30), request_timeout: Duration::from_secs(60) }
+        let modes = FileModes::from_environment();
+        Self { variables, modes, retry_for: Duration::from_secs(30), request_timeout: Duration::from_secs(60) }
     }
 }
 

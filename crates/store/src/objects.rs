@@ -6,12 +6,13 @@
 //! Both ways compute its checksum as its bytes pass.
 
 use crate::fault::{explain, explain_io, is_missing};
-use crate::location::{Located, Place, StoreSettings};
+use crate::location::{FileModes, Located, Place, StoreSettings};
 use crate::manifest::{Checksum, FILE};
 use crate::{FileEntry, StoreError, s3::passes};
 use futures_util::{StreamExt, TryStreamExt, stream, stream::FuturesUnordered};
 use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt, PutPayload, path::Path};
 use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use std::{fs, io};
@@ -35,6 +36,7 @@ pub(crate) struct Objects {
     root: Path,
     pub place: Place,
     retry_for: Duration,
+    modes: FileModes,
 }
 
 /// The length and time of an existing file.
@@ -49,7 +51,7 @@ impl Objects {
         // The calling threads drive the runtime, so it needs no worker threads.
         let runtime = Builder::new_current_thread().enable_all().max_blocking_threads(BLOCKING_THREADS).build();
         let runtime = runtime.map_err(|error| explain_io("start the runtime of a store".to_owned(), &error))?;
-        Ok(Self { runtime, objects, root, place, retry_for: settings.retry_for })
+        Ok(Self { runtime, objects, root, place, retry_for: settings.retry_for, modes: settings.modes })
     }
 
     /// The names of all folders.
@@ -82,6 +84,7 @@ impl Objects {
     /// Writes a file from its pieces. Afterwards it exists whole, or not at all.
     pub fn write(&self, folder: &str, file: &str, pieces: &[&[u8]]) -> Result<FileEntry, StoreError> {
         let path = self.path(folder, file);
+        self.make_folder(folder)?;
         let mut parts = Parts::new(pieces);
         let begun = Instant::now();
         let written = self.runtime.block_on(async {
@@ -92,9 +95,33 @@ impl Objects {
             self.again(async || self.objects.put(&path, whole.clone()).await).await.map(drop)
         });
         match written {
-            Ok(()) => Ok(FileEntry { name: file.to_owned(), bytes: parts.bytes, checksum: parts.checksum() }),
+            Ok(()) => {
+                self.keep_private(folder, file)?;
+                Ok(FileEntry { name: file.to_owned(), bytes: parts.bytes, checksum: parts.checksum() })
+            }
             Err(error) => Err(explain(&self.place, self.doing("write", folder, file)(), &error, begun.elapsed())),
         }
+    }
+
+    /// Makes the folder of a file, so that it has the right mode before the file is in it.
+    fn make_folder(&self, folder: &str) -> Result<(), StoreError> {
+        let Place::Folder(root) = &self.place else { return Ok(()) };
+        let path = root.join(folder);
+        self.modes
+            .create_folder(&path)
+            .map_err(|error| explain_io(format!("make the folder {}", path.display()), &error))
+    }
+
+    /// Takes a written file from other users, if files are private. Its folder may be older, and
+    /// open to them.
+    fn keep_private(&self, folder: &str, file: &str) -> Result<(), StoreError> {
+        let Place::Folder(root) = &self.place else { return Ok(()) };
+        if self.modes == FileModes::Umask {
+            return Ok(());
+        }
+        let path = root.join(folder).join(file);
+        let set = fs::set_permissions(&path, fs::Permissions::from_mode(self.modes.file()));
+        set.map_err(|error| explain_io(format!("keep {} from other users", path.display()), &error))
     }
 
     async fn write_in_parts(&self, path: &Path, parts: &mut Parts<'_>) -> object_store::Result<()> {

@@ -199,14 +199,16 @@ impl Cluster {
             coordinator
                 .extend([format!("--checkpoint={}", folder.display()), every, "--keep=1".to_owned()].map(Into::into));
         }
+        let mut common: Vec<OsString> = match &token {
+            Some(token) => vec!["--token-file".into(), token.path().into()],
+            None => vec!["--insecure".into()],
+        };
+        common.extend(checkpoints.iter().map(|folder| format!("--checkpoint-location={}", folder.display()).into()));
         let plan = RunPlan {
             replicas: Some(2),
             failure_timeout: Duration::from_secs(failure_timeout),
             same_host: if network.is_some() { SameHost::Tcp } else { same_host },
-            common: match &token {
-                Some(token) => vec!["--token-file".into(), token.path().into()],
-                None => vec!["--insecure".into()],
-            },
+            common,
             coordinator,
             ..RunPlan::new(&coordinator_address, SERVERS as u32, WORKERS as u32)
         };

@@ -137,6 +137,7 @@ impl Session {
             unled: connect.join_limit,
             embedded: false,
             leave: connect.leave.clone(),
+            locations: crate::locations::allowed(connect, &[]),
         };
         Self::begin(joined, Box::new(transport), Box::new(waiter), settings, recorder, None)
     }

@@ -112,6 +112,7 @@ impl Coordinator {
         let members = self.members.addresses();
         let barriers = self.barriers.passed();
         let serving_lease = self.timeouts.serving_lease();
-        say(to, Control::Begin { plan, members, clock, barriers, serving_lease }, out);
+        let locations = self.checkpoints.locations().to_vec();
+        say(to, Control::Begin { plan, members, clock, barriers, serving_lease, locations }, out);
     }
 }

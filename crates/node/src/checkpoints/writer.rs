@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
-use store::{CheckpointName, Opened, ResidualBytes, Store, Writing};
+use store::{AllowedLocations, CheckpointName, Opened, ResidualBytes, Store, Writing};
 use types::{Clock, ShardId, TableId, TableSpec};
 use wire::{Control, Field, Reader};
 use worker::SavedResiduals;
@@ -52,8 +52,9 @@ pub(crate) enum WriterEvent {
 }
 
 /// Writes and reads for one server, or writes for one worker.
-#[derive(Default)]
 pub(crate) struct CheckpointWriter {
+    /// Where it may write and read, whatever the coordinator says.
+    allowed: AllowedLocations,
     thread: Option<(Sender<WriterTask>, Receiver<WriterEvent>, JoinHandle<()>)>,
     /// Tasks that are not finished.
     open: usize,
@@ -69,13 +70,27 @@ pub(crate) struct CheckpointWriter {
 }
 
 impl CheckpointWriter {
+    /// A writer that uses these locations only.
+    pub fn new(allowed: AllowedLocations) -> Self {
+        Self {
+            allowed,
+            thread: None,
+            open: 0,
+            number: 0,
+            newest: Arc::default(),
+            said: Vec::new(),
+            reading: BTreeSet::new(),
+        }
+    }
+
     fn give(&mut self, task: WriterTask) {
         if self.thread.is_none() {
             let (tasks, to_do) = channel();
             let (finish, events) = channel();
             let thread = std::thread::Builder::new().name("checkpoints".to_owned());
             let newest = self.newest.clone();
-            match thread.spawn(move || do_tasks(&to_do, &newest, &finish)) {
+            let allowed = self.allowed.clone();
+            match thread.spawn(move || do_tasks(&allowed, &to_do, &newest, &finish)) {
                 Ok(thread) => self.thread = Some((tasks, events, thread)),
                 Err(error) => {
                     return tracing::error!(
@@ -174,7 +189,12 @@ impl CheckpointWriter {
     }
 }
 
-fn do_tasks(to_do: &Receiver<WriterTask>, newest: &AtomicU64, finish: &Sender<WriterEvent>) {
+fn do_tasks(
+    allowed: &AllowedLocations,
+    to_do: &Receiver<WriterTask>,
+    newest: &AtomicU64,
+    finish: &Sender<WriterEvent>,
+) {
     let mut writing: Option<(u64, Result<Writing, String>)> = None;
     // The residual files of the checkpoint that is being read. Each holds several tables.
     let mut residuals: Option<(String, Vec<ResidualBytes>)> = None;
@@ -182,9 +202,7 @@ fn do_tasks(to_do: &Receiver<WriterTask>, newest: &AtomicU64, finish: &Sender<Wr
         let is_newest = |number: u64| number >= newest.load(Ordering::Relaxed);
         let event = match task {
             WriterTask::Join { number, location, name } => {
-                let joined = name.parse::<CheckpointName>().map_err(|error| error.to_string());
-                let joined = joined.and_then(|name| Ok(Store::open(&location).map_err(|e| e.to_string())?.join(name)));
-                writing = Some((number, joined));
+                writing = Some((number, join(allowed, &location, &name)));
                 residuals = None;
                 WriterEvent::Nothing
             }
@@ -207,7 +225,7 @@ fn do_tasks(to_do: &Receiver<WriterTask>, newest: &AtomicU64, finish: &Sender<Wr
             },
             WriterTask::Read(request) => {
                 let table = request.table;
-                match read(*request, &mut residuals) {
+                match read(allowed, *request, &mut residuals) {
                     Ok(restored) => WriterEvent::Restored(Box::new(restored)),
                     Err(problem) => WriterEvent::NotRestored { table, problem },
                 }
@@ -217,6 +235,13 @@ fn do_tasks(to_do: &Receiver<WriterTask>, newest: &AtomicU64, finish: &Sender<Wr
             return;
         }
     }
+}
+
+/// Joins a checkpoint that the coordinator has begun.
+fn join(allowed: &AllowedLocations, location: &str, name: &str) -> Result<Writing, String> {
+    let name: CheckpointName = name.parse().map_err(|error: store::NotAName| error.to_string())?;
+    let store = allowed.resolve(location).and_then(|location| Store::open(&location));
+    Ok(store.map_err(|error| error.to_string())?.join(name))
 }
 
 /// Writes a copy. Returns the message for the coordinator: that it is written, or why not.
@@ -283,10 +308,15 @@ fn residuals_of(
     rows.collect::<Result<_, _>>().map_err(|error| format!("the workers' residuals of table '{table}': {error}"))
 }
 
-fn read(request: TableToRestore, residuals: &mut Option<(String, Vec<ResidualBytes>)>) -> Result<Restored, String> {
+fn read(
+    allowed: &AllowedLocations,
+    request: TableToRestore,
+    residuals: &mut Option<(String, Vec<ResidualBytes>)>,
+) -> Result<Restored, String> {
     let TableToRestore { table, spec, clock, location, name, shards } = request;
     let name: CheckpointName = name.parse().map_err(|error: store::NotAName| error.to_string())?;
-    let opened = Store::open(&location).and_then(|store| store.open_named(name, None));
+    let store = allowed.resolve(&location).and_then(|location| Store::open(&location));
+    let opened = store.and_then(|store| store.open_named(name, None));
     let opened = opened.map_err(|error| error.to_string())?;
     let image = |shard: ShardId| Ok(image_of(opened.shard(&spec.name, shard.0)?, table, clock));
     let images = shards.into_iter().map(image).collect::<Result<Vec<_>, store::StoreError>>();
@@ -299,4 +329,84 @@ fn read(request: TableToRestore, residuals: &mut Option<(String, Vec<ResidualByt
     );
     let residuals = residuals_of(&spec.name, &opened, residuals)?;
     Ok(Restored { table, spec, clock, images, residuals })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::{Duration, Instant};
+    use store::CheckpointShard;
+    use types::WorkerId;
+
+    fn event(writer: &mut CheckpointWriter) -> WriterEvent {
+        let begin = Instant::now();
+        loop {
+            match writer.next() {
+                None | Some(WriterEvent::Nothing) => {}
+                Some(event) => return event,
+            }
+            assert!(begin.elapsed() < Duration::from_secs(60), "no event");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// A hostile coordinator names places that are not this node's: nothing is written, nothing is
+    /// read.
+    #[test]
+    fn a_frame_does_not_choose_where_a_node_writes_and_reads() {
+        let folder = std::env::temp_dir().join(format!("slackwater-writer-{}", std::process::id()));
+        let path = |rest: &str| format!("{}/{rest}", folder.display());
+        let own = path("own");
+        // A whole checkpoint, for the messages that ask to read it.
+        let store = Store::open(&path("other")).expect("a folder");
+        let writing = store.begin("job").expect("begun");
+        let rows = store::RowNumbers::F32([1.0][..].into());
+        let positions = store::Positions::Run { first: 0, count: 1 };
+        let metadata = [][..].into();
+        let shard = CheckpointShard { table: "t".into(), index: 0, positions, stride: 1, rows, metadata };
+        let written = writing.shard(&shard).expect("written");
+        let spec = TableSpec::dense("t", 1, 1);
+        let table = store::TableEntry {
+            name: "t".to_owned(),
+            spec: super::super::spec_entry(&spec),
+            number: spec.number,
+            stride: 1,
+            shards: vec![written],
+        };
+        let manifest = store::Manifest { job: "job".to_owned(), shards: 1, tables: vec![table], ..Default::default() };
+        writing.publish(&manifest).expect("published");
+        let name = writing.name().to_string();
+        let residuals = |checkpoint| SavedResiduals { checkpoint, worker: WorkerId(0), tables: Vec::new() };
+
+        let mut writer = CheckpointWriter::new(AllowedLocations::within([&own]));
+        let hostile = [path("new"), path("other"), path("own/../new"), "memory:".to_owned(), String::new()];
+        for (number, location) in (1..).zip(&hostile) {
+            writer.asked(number, location, &name);
+            writer.write_residuals(residuals(number));
+            let event = event(&mut writer);
+            let WriterEvent::Answer { answer: Control::Unwritten { reason, .. }, .. } = event else {
+                panic!("written to {location}")
+            };
+            assert!(reason.contains("may not be used for checkpoints"), "{reason}");
+            let table = TableId(number as u32);
+            writer.restore((table, &spec), Clock(0), (location, &name), vec![ShardId(0)]);
+            let WriterEvent::NotRestored { problem, .. } = self::event(&mut writer) else {
+                panic!("read from {location}")
+            };
+            assert!(problem.contains("may not be used for checkpoints"), "{problem}");
+        }
+        assert!(!folder.join("new").exists() && !folder.join("own").exists());
+        // A name is no way out either.
+        writer.asked(90, &own, "../other");
+        writer.write_residuals(residuals(90));
+        assert!(matches!(event(&mut writer), WriterEvent::Answer { answer: Control::Unwritten { .. }, .. }));
+        // What is allowed works.
+        writer.asked(91, &own, &name);
+        writer.write_residuals(residuals(91));
+        assert!(matches!(event(&mut writer), WriterEvent::Answer { answer: Control::ResidualsWritten { .. }, .. }));
+        let mut writer = CheckpointWriter::new(AllowedLocations::within([path("other")]));
+        writer.restore((TableId(0), &spec), Clock(0), (&path("other"), &name), vec![ShardId(0)]);
+        assert!(matches!(event(&mut writer), WriterEvent::Restored(_)));
+        std::fs::remove_dir_all(&folder).ok();
+    }
 }

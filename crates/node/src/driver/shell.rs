@@ -7,7 +7,7 @@
 use super::silence::SilentNodes;
 use super::wait_log::{WaitLog, Waiting};
 use super::{DriverSettings, RunFailure};
-use crate::checkpoints::{CheckpointWriter, WriterEvent};
+use crate::checkpoints::{CheckpointWriter, WriterEvent, check_locations};
 use crate::contact::{CoordinatorContact, say_failed};
 use crate::record::{Recorder, Subject};
 use crate::shell_control::ShellControl;
@@ -62,6 +62,9 @@ impl WorkerShell {
             NodeId::Worker(rank) => WorkerId(rank),
             NodeId::Coordinator | NodeId::Server(_) => WorkerId(0),
         };
+        if let Err(error) = check_locations(&settings.locations, &joined.locations) {
+            tracing::warn!("this worker cannot take part in checkpoints if a codec keeps residuals: {error}");
+        }
         let now = Instant::now();
         let source = joined.source;
         let machine = WorkerSettings { stopwatch: STOPWATCH, ..WorkerSettings::default() };
@@ -93,7 +96,7 @@ impl WorkerShell {
             blocked: None,
             is_closed: false,
             has_left: false,
-            checkpoint_writer: CheckpointWriter::default(),
+            checkpoint_writer: CheckpointWriter::new(settings.locations.clone()),
             place: Default::default(),
         };
         joined.early.into_iter().for_each(|frame| shell.take(TransportEvent::Frame(frame)));

@@ -84,7 +84,8 @@ impl MachineInput {
                 | CoordinatorInput::Resume(_)
                 | CoordinatorInput::Checkpoint(..)
                 | CoordinatorInput::GiveUp(_)
-                | CoordinatorInput::LastCheckpoint(_) => 0,
+                | CoordinatorInput::LastCheckpoint(_)
+                | CoordinatorInput::Locations(_) => 0,
             },
             Self::Worker(input) => input.held_bytes(),
         }

@@ -21,10 +21,12 @@ use super::{MachineInput, RecordEntry, Recording, Subject};
 use crate::NodeError;
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::TryRecvError;
 use std::thread::JoinHandle;
+use store::FileModes;
 use wire::{Field, Reader, WireError};
 use worker::KeyListDictionary;
 use xxhash_rust::xxh3::Xxh3;
@@ -99,7 +101,9 @@ fn check(kind: u8, body: &[u8]) -> u64 {
 
 /// Starts a thread that writes the entries of `recording` into a new file, as they arrive.
 pub(super) fn start(path: &Path, recording: Recording) -> std::io::Result<JoinHandle<()>> {
-    let file = File::create_new(path)?;
+    let mut options = File::options();
+    let mode = FileModes::from_environment().file();
+    let file = options.read(true).write(true).create_new(true).mode(mode).open(path)?;
     let path = path.display().to_string();
     std::thread::Builder::new().name("recording".to_owned()).spawn(move || {
         let cut = &recording.shared.cut;

@@ -48,6 +48,7 @@ pub fn start_driver(
         unled: Duration::from_secs(60),
         embedded: false,
         leave,
+        locations: node::AllowedLocations::Any,
     };
     Driver::start(joined, Box::new(transport), Box::new(waiter), settings, recorder)
 }

@@ -81,6 +81,9 @@ pub enum Control {
         /// The length of a serving lease, if other servers could take over shards. Each
         /// acknowledged heartbeat renews it.
         serving_lease: Option<Span>,
+        /// Where the run reads and writes checkpoints. A server that may not use one of these
+        /// locations refuses now, not at the first checkpoint.
+        locations: Vec<String>,
     },
     /// Coordinator to servers, and then to workers: replaces the plan. The node adopts it and
     /// answers by `Adopted`.
@@ -476,7 +479,7 @@ variants!(Control {
     0 => Join { role, address, token, place, job },
     1 => Welcome { node, source, token },
     2 => JoinRefused { reason, token },
-    3 => Begin { plan, members, clock, barriers, serving_lease },
+    3 => Begin { plan, members, clock, barriers, serving_lease, locations },
     4 => MakeTable { spec },
     5 => AddTable { table, spec },
     6 => TableAdded { table, problem },

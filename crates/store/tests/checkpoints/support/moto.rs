@@ -71,6 +71,7 @@ pub fn settings(endpoint: &str) -> StoreSettings {
     ];
     StoreSettings {
         variables: variables.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec(),
+        modes: store::FileModes::default(),
         retry_for: Duration::from_secs(20),
         request_timeout: Duration::from_secs(20),
     }
