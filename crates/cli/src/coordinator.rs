@@ -1,11 +1,12 @@
 //! `coordinator`: a process that only coordinates a run, alone or as one of several of which one
 //! leads.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
 use clap::value_parser;
-use slackwater::cluster::{ElectionSettings, Membership, SameHost};
+use slackwater::cluster::{ElectionSettings, EtcdAccess, Membership, SameHost};
 use slackwater::{Connect, RunSize, Serve};
 
 use crate::checkpoints;
@@ -37,8 +38,11 @@ pub(crate) struct CoordinatorOptions {
     shards_per_server: u32,
     /// The registry that elects the leader and keeps its state for a successor: etcd 3.4 or later,
     /// and a path that only this run uses.
+    /// Write etcds:// for an etcd with TLS.
     #[arg(long, value_name = "etcd://HOST:PORT[,HOST:PORT]/PATH")]
     registry: Option<String>,
+    #[command(flatten)]
+    etcd: EtcdOptions,
     /// How this process talks to processes of its own host: through shared memory where both
     /// support it, or over TCP.
     #[arg(long, value_name = "WAY", default_value = "shared-memory", value_parser = same_host_parser())]
@@ -53,6 +57,38 @@ pub(crate) struct CoordinatorOptions {
     checkpoints: checkpoints::CheckpointOptions,
 }
 
+/// The settings of access to etcd.
+#[derive(clap::Args)]
+#[command(next_help_heading = "etcd")]
+#[group(skip)]
+pub(crate) struct EtcdOptions {
+    /// Certificates (PEM) of the authorities that sign etcd's certificate, for etcds://.
+    #[arg(long, value_name = "FILE", requires = "registry")]
+    etcd_cacert: Option<PathBuf>,
+    /// This process's certificate (PEM), for an etcd that asks for one.
+    #[arg(long, value_name = "FILE", requires_all = ["registry", "etcd_key"])]
+    etcd_cert: Option<PathBuf>,
+    /// The key (PEM) of --etcd-cert.
+    #[arg(long, value_name = "FILE", requires_all = ["registry", "etcd_cert"])]
+    etcd_key: Option<PathBuf>,
+    /// A file with the line NAME:PASSWORD, the user to log in to etcd as. Without it,
+    /// SLACKWATER_ETCD_USER may hold the same.
+    #[arg(long, value_name = "FILE", requires = "registry")]
+    etcd_user_file: Option<PathBuf>,
+}
+
+impl EtcdOptions {
+    fn access(&self) -> EtcdAccess {
+        let Self { etcd_cacert, etcd_cert, etcd_key, etcd_user_file } = self;
+        EtcdAccess {
+            ca_file: etcd_cacert.clone(),
+            certificate_file: etcd_cert.clone(),
+            key_file: etcd_key.clone(),
+            user_file: etcd_user_file.clone(),
+        }
+    }
+}
+
 /// The command `coordinator`: coordinates a run until it ends.
 pub(crate) fn run(options: &CoordinatorOptions) -> anyhow::Result<()> {
     let CoordinatorOptions {
@@ -62,6 +98,7 @@ pub(crate) fn run(options: &CoordinatorOptions) -> anyhow::Result<()> {
         replicas,
         shards_per_server,
         registry,
+        etcd,
         same_host,
         security,
         limits,
@@ -79,7 +116,11 @@ pub(crate) fn run(options: &CoordinatorOptions) -> anyhow::Result<()> {
     };
     let election = registry.as_ref().map(|registry| {
         let last = registry.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
-        ElectionSettings { registry: registry.clone(), job: checkpoints.job().unwrap_or(last).to_owned() }
+        ElectionSettings {
+            registry: registry.clone(),
+            access: etcd.access(),
+            job: checkpoints.job().unwrap_or(last).to_owned(),
+        }
     });
     let serve = Serve {
         threads: 0,

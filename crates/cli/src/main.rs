@@ -87,6 +87,8 @@ Examples:
   On c, d and f, a server; on any hosts, four workers:
     slackwater server --coordinator a:7000,b:7000
     slackwater worker --coordinator a:7000,b:7000 -- train logistic --data train.libsvm.gz
+  With an etcd that speaks TLS, asks for a certificate, and for a user: a file with the line NAME:PASSWORD. Add to the above:
+    --registry etcds://e:2379/slackwater/clicks-17 --etcd-cacert ca.pem --etcd-cert node.pem --etcd-key node.key --etcd-user-file user
   One coordinator, without etcd. If it is lost, the run ends:
     slackwater coordinator --listen a:7000 --servers 3 --workers 4
 A coordinator logs when it leads and when it follows. While etcd does not answer, it logs whether the run continues or waits;

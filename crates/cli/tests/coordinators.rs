@@ -3,6 +3,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "../../node/tests/registry/certificates.rs"]
+mod certificates;
 mod counting;
 #[path = "../../node/tests/registry/etcd.rs"]
 mod etcd;
@@ -18,7 +20,8 @@ const LEADS: &str = "this coordinator leads";
 /// A run: processes of coordinators and servers, and workers that are threads of the test.
 struct Run {
     coordinator_address: String,
-    registry: String,
+    /// The options of the registry.
+    registry: Vec<String>,
     coordinators: Vec<Process>,
     servers: Vec<Process>,
     workers: Option<Workers>,
@@ -28,8 +31,12 @@ impl Run {
     /// Starts a run of two coordinators, of which the first leads, two servers that each hold a
     /// replica of every shard, and two workers.
     fn begin(etcd: &Etcd) -> Self {
+        Self::begin_with(vec![format!("--registry=etcd://{}/jobs/counting", etcd.endpoint())])
+    }
+
+    /// The same with these options of the registry.
+    fn begin_with(registry: Vec<String>) -> Self {
         let coordinator_address = [free_address(), free_address()].join(",");
-        let registry = format!("etcd://{}/jobs/counting", etcd.endpoint());
         let mut run =
             Self { coordinator_address, registry, coordinators: Vec::new(), servers: Vec::new(), workers: None };
         run.coordinate("coordinator 0").hear("that it leads", |said| said.contains(LEADS).then_some(()));
@@ -43,7 +50,7 @@ impl Run {
 
     fn coordinate(&mut self, name: &str) -> &mut Process {
         let listen = format!("--listen={}", self.coordinator_address);
-        let registry = format!("--registry={}", self.registry);
+        let registry: Vec<&str> = self.registry.iter().map(String::as_str).collect();
         let shape = [
             "--servers=2",
             "--workers=2",
@@ -52,7 +59,7 @@ impl Run {
             "--failure-timeout=2",
             "--join-limit=100",
         ];
-        self.coordinators.push(start(name, &[&["coordinator", &listen, &registry], &shape[..]].concat()));
+        self.coordinators.push(start(name, &[&["coordinator", &listen], &registry[..], &shape].concat()));
         self.coordinators.last_mut().unwrap()
     }
 
@@ -76,9 +83,10 @@ impl Run {
         }
         // If the registry kept the run, it would refuse a coordinator of a run of another size.
         let listen = format!("--listen={}", self.coordinator_address);
-        let registry = format!("--registry={}", self.registry);
-        let other = ["coordinator", &listen, &registry, "--servers=1", "--workers=1", "--join-limit=1"];
-        start("a coordinator of the next run", &other).fails_saying("1 server and 1 worker have yet to join");
+        let registry: Vec<&str> = self.registry.iter().map(String::as_str).collect();
+        let other = ["coordinator", &listen, "--servers=1", "--workers=1", "--join-limit=1"];
+        start("a coordinator of the next run", &[&other, &registry[..]].concat())
+            .fails_saying("1 server and 1 worker have yet to join");
     }
 }
 
@@ -102,6 +110,31 @@ fn a_run_goes_on_when_the_coordinator_that_leads_is_killed_and_so_is_the_next() 
     server.kill();
     run.coordinators[0]
         .hear("that a server is lost", |said| said.contains("other servers hold its shards").then_some(()));
+    run.go_on(50);
+    run.end();
+}
+
+#[test]
+fn another_coordinator_takes_over_with_an_etcd_that_asks_for_a_certificate_and_a_login() {
+    let authority = certificates::TestAuthority::new();
+    let server = authority.sign("server", &["127.0.0.1"]);
+    let own = authority.sign("own", &["coordinator"]);
+    let files = etcd::ServerFiles { ca: &authority.file(), certificate: &server.certificate, key: &server.key };
+    let Some(etcd) = Etcd::start_secured(&files, &["--auth-token-ttl=1"]) else { return };
+    etcd.ask_for_login();
+    let user = authority.folder().join("user");
+    std::fs::write(&user, "slackwater:pass:word\n").unwrap();
+    let file = |option: &str, path: &std::path::Path| format!("--etcd-{option}={}", path.display());
+    let mut run = Run::begin_with(vec![
+        format!("--registry=etcds://{}/jobs/counting", etcd.tls_endpoint()),
+        file("cacert", &authority.file()),
+        file("cert", &own.certificate),
+        file("key", &own.key),
+        file("user-file", &user),
+    ]);
+    let mut first = run.coordinators.remove(0);
+    first.kill();
+    run.coordinators[0].hear("that it leads", |said| said.contains(LEADS).then_some(()));
     run.go_on(50);
     run.end();
 }

@@ -112,6 +112,7 @@ pub mod cluster {
     pub use crate::serve::{ElectionSettings, ResumeFrom, Serve};
     pub use coordinator::Membership;
     pub use net::{SameHost, free_address};
+    pub use node::registry::{ETCD_USER_VARIABLE, EtcdAccess};
     pub use node::{
         CheckpointSettings, CoordinatorReport, CoordinatorReportCallback, LeaveSignal, NodeError, ReportCallback,
         RunFailure, ServerReport, WaitPolicy, describe_checkpoint,

@@ -5,7 +5,7 @@ use crate::addresses::CoordinatorAddress;
 use crate::session::{check_size, token};
 use crate::{Connect, Error};
 use coordinator::Membership;
-use node::registry::{Candidate, EtcdLocation};
+use node::registry::{Candidate, EtcdAccess, EtcdLocation};
 use node::{
     CheckpointSettings, CoordinatorReportCallback, CoordinatorSettings, Recorder, ReportCallback, ServerReport,
     ServerSettings, open_resume, run_candidate, run_coordinator, run_server,
@@ -85,10 +85,14 @@ pub struct ResumeFrom {
 ///
 /// ```
 /// use slackwater::{Connect, RunSize, Serve};
-/// use slackwater::cluster::{ElectionSettings, Membership};
+/// use slackwater::cluster::{ElectionSettings, EtcdAccess, Membership};
 ///
 /// // A process that is one of two coordinators, and nothing else.
-/// let election = ElectionSettings { registry: "etcd://10.0.0.1:2379/slackwater/clicks-17".to_owned(), job: "clicks-17".to_owned() };
+/// let election = ElectionSettings {
+///     registry: "etcd://10.0.0.1:2379/slackwater/clicks-17".to_owned(),
+///     access: EtcdAccess::default(),
+///     job: "clicks-17".to_owned(),
+/// };
 /// let serve = Serve {
 ///     threads: 0,
 ///     coordinate: Some(RunSize { servers: 3, workers: 8 }),
@@ -100,9 +104,11 @@ pub struct ResumeFrom {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ElectionSettings {
-    /// The registry that stores the leader's memory: `etcd://host:port,…/path`. Every job needs a
-    /// path of its own.
+    /// The registry that stores the leader's memory: `etcd://host:port,…/path`, or `etcds://` for an
+    /// etcd with TLS. Every job needs a path of its own.
     pub registry: String,
+    /// The files by which the coordinator gets access to etcd.
+    pub access: EtcdAccess,
     /// The job. The coordinator refuses the memory of another job at the same path.
     pub job: String,
 }
@@ -257,7 +263,7 @@ impl Serve {
         let leave = self.connect.leave.clone();
         let job = self.election.as_ref().map_or_else(|| self.connect.job.clone(), |election| election.job.clone());
         let settings = CoordinatorSettings { join_limit, failure_timeout, job, leave, ..settings };
-        let Some(ElectionSettings { registry, job }) = &self.election else {
+        let Some(ElectionSettings { registry, access, job }) = &self.election else {
             if address.is_of_several() {
                 let reason =
                     "several coordinators need a registry that says which of them leads (--registry, Serve::election)";
@@ -270,14 +276,15 @@ impl Serve {
             let (transport, waiter, _) = address.listen_as_coordinator(&self.connect)?;
             return Ok(std::thread::spawn(move || run_coordinator(transport, waiter, settings, recorder)));
         };
-        let location: EtcdLocation = registry.parse().map_err(|error: node::registry::EtcdLocationError| {
-            Error::Address { address: registry.clone(), reason: error.to_string() }
-        })?;
+        let unusable = |reason: String| Error::Address { address: registry.clone(), reason };
+        let location: EtcdLocation =
+            registry.parse().map_err(|error: node::registry::EtcdLocationError| unusable(error.to_string()))?;
         let (transport, waiter, own) = address.listen_as_coordinator(&self.connect)?;
         // The leader lease is two failure timeouts: a new leader must also have time to be elected.
         let candidate =
             Candidate { leader_lease: self.connect.failure_timeout * 2, ..Candidate::new(job.clone(), own) };
-        let stands = Box::new(location.stand(candidate));
+        let stands = location.stand(candidate, access).map_err(|error| unusable(error.to_string()))?;
+        let stands = Box::new(stands);
         Ok(std::thread::spawn(move || run_candidate(transport, waiter, settings, stands)))
     }
 }

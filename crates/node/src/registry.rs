@@ -24,7 +24,7 @@ mod memory;
 mod stored;
 
 pub(crate) use client::{RegistryClient, RegistryEvent};
-pub use etcd::{EtcdLocation, EtcdLocationError, EtcdRegistry};
+pub use etcd::{ETCD_USER_VARIABLE, EtcdAccess, EtcdAccessError, EtcdLocation, EtcdLocationError, EtcdRegistry};
 pub use memory::{InProcessLocation, InProcessRegistry};
 
 use std::time::{Duration, Instant};
@@ -166,6 +166,14 @@ pub enum RegistryError {
         /// What it answered instead.
         reason: String,
     },
+    /// The connection to etcd cannot be secured. An operator must remove the cause.
+    #[error("cannot secure the connection to etcd at {endpoint}: {reason}{}", advice_on_tls(reason))]
+    Tls {
+        /// The endpoint.
+        endpoint: String,
+        /// The TLS library's words.
+        reason: String,
+    },
     /// etcd refuses the request. Its operator must remove the cause.
     #[error("etcd at {endpoint} refuses: {reason}{}", advice(reason))]
     Refused {
@@ -226,10 +234,35 @@ fn by(leader: &Option<String>) -> String {
 
 /// What to do about the common refusals of etcd.
 fn advice(reason: &str) -> &'static str {
-    const ADVICE: [(&str, &str); 3] = [
+    const ADVICE: [(&str, &str); 6] = [
         ("space exceeded", "; compact and defragment it, and run it with --auto-compaction-retention"),
         ("too large", "; run it with the default --max-request-bytes, or a larger one"),
-        ("user name", "; Slackwater does not log in to etcd: give it one that asks for no user"),
+        ("user name", "; this etcd asks for a user: give --etcd-user-file FILE"),
+        ("authentication failed", "; correct name or password in the file of --etcd-user-file"),
+        (
+            "permission denied",
+            "; grant the user's role readwrite to all keys that begin with the job's path (etcdctl role grant-permission \
+             --prefix)",
+        ),
+        ("password-based authentication", "; give the user a password, or take --etcd-user-file away"),
+    ];
+    ADVICE.iter().find(|(words, _)| reason.contains(words)).map_or("", |(_, advice)| advice)
+}
+
+/// What to do about the common failures of a TLS handshake.
+fn advice_on_tls(reason: &str) -> &'static str {
+    const WANTS_CERTIFICATE: &str =
+        "; etcd wants a client certificate of an authority that it trusts: give --etcd-cert and --etcd-key";
+    const ADVICE: [(&str, &str); 8] = [
+        ("CommonName", "; give the coordinator a certificate without a CommonName, as etcd asks for a login"),
+        ("UnknownIssuer", "; --etcd-cacert does not hold the authority that signed etcd's certificate"),
+        // Another authority of the same name.
+        ("BadSignature", "; --etcd-cacert does not hold the authority that signed etcd's certificate"),
+        ("CertificateRequired", WANTS_CERTIFICATE),
+        ("NotValidForName", "; etcd's certificate is not for this host: call it by a name or address that it holds"),
+        ("BadCertificate", WANTS_CERTIFICATE),
+        ("UnknownCA", WANTS_CERTIFICATE),
+        ("corrupt message", "; it seems to speak without TLS: write --registry etcd://…"),
     ];
     ADVICE.iter().find(|(words, _)| reason.contains(words)).map_or("", |(_, advice)| advice)
 }
@@ -259,7 +292,9 @@ mod tests {
         let rows = [
             ("etcdserver: mvcc: database space exceeded", "compact and defragment it"),
             ("etcdserver: request is too large", "--max-request-bytes"),
-            ("etcdserver: user name is empty", "does not log in"),
+            ("etcdserver: user name is empty", "--etcd-user-file"),
+            ("etcdserver: authentication failed, invalid user ID or password", "name or password"),
+            ("etcdserver: permission denied", "readwrite"),
         ];
         for (reason, advice) in rows {
             let said = refused(reason);

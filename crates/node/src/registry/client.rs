@@ -303,8 +303,9 @@ impl RegistryCaller {
                     None => self.send(RegistryEvent::LeaseEnded),
                 }
             }
-            // Repeat after a refusal, too: etcd's operator may remove its cause.
-            error @ (RegistryError::Unreachable { .. } | RegistryError::Refused { .. }) => {
+            // Repeat after a refusal and a failed handshake, too: etcd's operator may remove the
+            // cause.
+            error @ (RegistryError::Unreachable { .. } | RegistryError::Refused { .. } | RegistryError::Tls { .. }) => {
                 if self.told.is_none_or(|told| told.elapsed() > TELL_AFTER) {
                     self.told = Some(Instant::now());
                     self.send(RegistryEvent::Unreachable(error.to_string()));

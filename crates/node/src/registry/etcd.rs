@@ -11,6 +11,7 @@
 //! replaces. So a request that this registry gave up, and that etcd executes later, has no effect.
 //! The same transaction removes all chunks that are no longer used.
 
+mod access;
 mod chunks;
 mod gateway;
 mod location;
@@ -18,10 +19,12 @@ mod request;
 mod response;
 mod saved;
 
+pub use access::{ETCD_USER_VARIABLE, EtcdAccess, EtcdAccessError};
 pub use location::{EtcdLocation, EtcdLocationError};
 
 use super::stored::{self, StoredKind};
 use super::{CampaignOutcome, Candidate, CoordinatorRegistry, RegistryError, check_length, lead_until};
+use access::LoadedAccess;
 use chunks::EtcdKeys;
 use gateway::Gateway;
 use response::{EtcdRefusal, EtcdResponse, GrantedLease, KeyValue};
@@ -62,9 +65,9 @@ struct Leadership {
 }
 
 impl EtcdRegistry {
-    pub(super) fn new(location: &EtcdLocation, candidate: Candidate) -> Self {
+    fn new(location: &EtcdLocation, candidate: Candidate, access: LoadedAccess) -> Self {
         Self {
-            gateway: Gateway::new(location.endpoints.clone()),
+            gateway: Gateway::new(location.endpoints.clone(), access),
             keys: EtcdKeys::new(&location.path),
             place: format!("etcd path {}", location.path),
             limit: (candidate.leader_lease / 4).max(LEAST_LIMIT),

@@ -3,7 +3,8 @@
 
 use crate::etcd::Etcd;
 use node::registry::{
-    CampaignOutcome, Candidate, CoordinatorRegistry, EtcdLocation, InProcessLocation, MEMORY_BYTES, RegistryError,
+    CampaignOutcome, Candidate, CoordinatorRegistry, EtcdAccess, EtcdLocation, InProcessLocation, MEMORY_BYTES,
+    RegistryError,
 };
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -62,7 +63,7 @@ impl Fixture for RealEtcd {
         Some(Self(location, etcd))
     }
     fn stand(&self, candidate: Candidate) -> Box<dyn CoordinatorRegistry> {
-        Box::new(self.0.stand(candidate))
+        Box::new(self.0.stand(candidate, &EtcdAccess::default()).expect("it needs no files"))
     }
     fn now(&self) -> Instant {
         Instant::now()

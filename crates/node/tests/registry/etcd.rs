@@ -39,6 +39,15 @@ struct Member {
     /// Names and addresses of all members of its cluster.
     cluster: String,
     flags: Vec<String>,
+    /// Where it listens for clients with TLS, if it does.
+    tls: Option<u16>,
+}
+
+/// The files by which a member speaks TLS with its clients, and asks them for certificates.
+pub struct ServerFiles<'a> {
+    pub ca: &'a Path,
+    pub certificate: &'a Path,
+    pub key: &'a Path,
 }
 
 impl Etcd {
@@ -50,6 +59,60 @@ impl Etcd {
     /// As [`start`](Self::start), with more flags.
     pub fn start_with(flags: &[&str]) -> Option<Self> {
         Self::start_cluster(1, flags)?.pop()
+    }
+
+    /// Starts a cluster of one member that listens with TLS, too, and asks clients for certificates
+    /// there. Tests set it up through the other port.
+    pub fn start_secured(files: &ServerFiles<'_>, flags: &[&str]) -> Option<Self> {
+        program()?;
+        let file = |flag: &str, path: &Path| format!("--{flag}={}", path.display());
+        let secured = [
+            file("trusted-ca-file", files.ca),
+            file("cert-file", files.certificate),
+            file("key-file", files.key),
+            "--client-cert-auth".to_owned(),
+        ];
+        for _ in 0..ATTEMPTS {
+            let flags: Vec<&str> = secured.iter().map(String::as_str).chain(flags.iter().copied()).collect();
+            let mut member = Member::cluster(1, &flags).pop()?;
+            member.tls = Some(net::free_address().expect("a free port").port());
+            let mut etcd = Self { child: member.spawn(), member };
+            if etcd.answers() {
+                return Some(etcd);
+            }
+        }
+        panic!("etcd was started {ATTEMPTS} times with TLS, and did not answer");
+    }
+
+    /// The address at which it listens for clients with TLS.
+    pub fn tls_endpoint(&self) -> String {
+        format!("127.0.0.1:{}", self.member.tls.expect("it was started with TLS"))
+    }
+
+    /// Asks clients to log in from now on. The user `slackwater` with the password `pass:word` may
+    /// use keys that begin with `/tests/` and `/jobs/`; the user `other` with the same password
+    /// may use none.
+    pub fn ask_for_login(&self) {
+        let base64 = ["L3Rlc3RzLw==", "L3Rlc3RzMA==", "L2pvYnMv", "L2pvYnMw"];
+        let grant = |from: &str, to: &str| {
+            format!(r#"{{"name":"jobs","perm":{{"permType":"READWRITE","key":"{from}","range_end":"{to}"}}}}"#)
+        };
+        let user = |name: &str| format!(r#"{{"name":"{name}","password":"pass:word"}}"#);
+        for (path, body) in [
+            ("user/add", user("root")),
+            ("role/add", r#"{"name":"root"}"#.to_owned()),
+            ("user/grant", r#"{"user":"root","role":"root"}"#.to_owned()),
+            ("role/add", r#"{"name":"jobs"}"#.to_owned()),
+            ("role/grant", grant(base64[0], base64[1])),
+            ("role/grant", grant(base64[2], base64[3])),
+            ("user/add", user("slackwater")),
+            ("user/grant", r#"{"user":"slackwater","role":"jobs"}"#.to_owned()),
+            ("user/add", user("other")),
+            ("enable", "{}".to_owned()),
+        ] {
+            let said = self.post(&format!("/v3/auth/{path}"), &body);
+            assert!(said.contains("cluster_id"), "{path}: {said}");
+        }
     }
 
     /// Starts a cluster of `count` members.
@@ -113,8 +176,9 @@ impl Etcd {
         let begin = Instant::now();
         while begin.elapsed() < LIMIT && matches!(self.child.try_wait(), Ok(None)) {
             // Reading a key needs the whole cluster, so an answer shows that it has a leader.
+            // One that asks for a login answers by that.
             if post(self.member.client, "/v3/kv/range", r#"{"key":"AA=="}"#)
-                .is_ok_and(|said| said.contains("cluster_id"))
+                .is_ok_and(|said| said.contains("cluster_id") || said.contains("user name is empty"))
             {
                 return true;
             }
@@ -147,14 +211,16 @@ impl Member {
                 peer: port(count + index),
                 cluster: cluster.join(","),
                 flags: flags.iter().map(|&flag| flag.to_owned()).collect(),
+                tls: None,
             }
         };
         (0..count).map(member).collect()
     }
 
     fn spawn(&self) -> Child {
-        let Self { folder, name, client, peer, cluster, flags } = self;
-        let client = format!("http://127.0.0.1:{client}");
+        let Self { folder, name, client, peer, cluster, flags, tls } = self;
+        let tls = tls.map(|port| format!(",https://127.0.0.1:{port}")).unwrap_or_default();
+        let client = format!("http://127.0.0.1:{client}{tls}");
         let peer = format!("http://127.0.0.1:{peer}");
         Command::new(program().expect("it was there"))
             .arg("--data-dir")

@@ -2,13 +2,17 @@
 //! etcd, and servers at its address that are not etcd. The helpers here make candidates and let
 //! them lead.
 
+mod certificates;
 mod conformance;
 mod etcd;
 mod faults;
+mod login;
 mod proxy;
 mod strangers;
 
-use node::registry::{CampaignOutcome, Candidate, CoordinatorRegistry, EtcdLocation, EtcdRegistry, RegistryError};
+use node::registry::{
+    CampaignOutcome, Candidate, CoordinatorRegistry, EtcdAccess, EtcdLocation, EtcdRegistry, RegistryError,
+};
 use std::time::{Duration, Instant};
 
 /// How long a test waits for one event before it fails. Events usually take less than a tenth of
@@ -18,7 +22,8 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// A candidate for the job `clicks`, with these endpoints of etcd.
 fn stand(endpoints: &[&str], address: &str, lease: Duration) -> EtcdRegistry {
     let location: EtcdLocation = format!("etcd://{}/tests/clicks", endpoints.join(",")).parse().expect("a location");
-    location.stand(Candidate { leader_lease: lease, ..Candidate::new("clicks", address) })
+    let candidate = Candidate { leader_lease: lease, ..Candidate::new("clicks", address) };
+    location.stand(candidate, &EtcdAccess::default()).expect("it needs no files")
 }
 
 /// Makes a candidate lead. Returns its term, and when it must stop.

@@ -4,6 +4,8 @@
 //! a failed one cannot affect the next. etcd may still execute a call that failed here: the caller
 //! must make sure that this does no harm.
 
+use super::access::{EtcdUser, LoadedAccess};
+use super::request;
 use super::response::{EtcdFault, EtcdRefusal, EtcdResponse};
 use crate::registry::RegistryError;
 use serde_json::Value;
@@ -17,6 +19,10 @@ const LEAST: Duration = Duration::from_millis(1);
 pub(crate) struct Gateway {
     agent: ureq::Agent,
     endpoints: Vec<String>,
+    /// `http` or `https`.
+    scheme: &'static str,
+    user: Option<EtcdUser>,
+    login: Login,
     /// The endpoint that answered last.
     first: usize,
     /// The id of the etcd cluster that answered first. Answers of other clusters are refused: they
@@ -24,6 +30,16 @@ pub(crate) struct Gateway {
     cluster: Option<u64>,
     /// When an endpoint last answered or, if none has, when the first request was sent.
     heard: Option<Instant>,
+}
+
+/// Whether the user is logged in.
+enum Login {
+    /// Not yet, or not any more.
+    Needed,
+    /// With this token.
+    Done(String),
+    /// There is no user, or etcd asks nobody to log in.
+    NotNeeded,
 }
 
 /// Why a call failed.
@@ -36,7 +52,13 @@ pub(crate) struct GatewayError {
 }
 
 impl Gateway {
-    pub fn new(endpoints: Vec<String>) -> Self {
+    pub fn new(endpoints: Vec<String>, access: LoadedAccess) -> Self {
+        let LoadedAccess { tls, user } = access;
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        if user.is_some() && tls.is_none() {
+            tracing::warn!("the password for etcd travels unencrypted: let etcd speak TLS, and write etcds://");
+        }
+        let login = if user.is_some() { Login::Needed } else { Login::NotNeeded };
         let config = ureq::Agent::config_builder()
             .http_status_as_error(false)
             .max_redirects(0)
@@ -44,12 +66,14 @@ impl Gateway {
             // Ignores proxies that environment variables name.
             .proxy(None)
             .user_agent("slackwater")
+            .tls_config(tls.unwrap_or_default())
             .build();
-        Self { agent: config.new_agent(), endpoints, first: 0, cluster: None, heard: None }
+        let agent = config.new_agent();
+        Self { agent, endpoints, scheme, user, login, first: 0, cluster: None, heard: None }
     }
 
-    /// Asks one endpoint after the other until one answers, and reads that answer with `read`. Each
-    /// endpoint has an equal share of the time that is left until `by`.
+    /// Makes a call as the user, if there is one: logs in first where that is needed, and once more
+    /// if etcd does not know the token any more. Tokens expire, and a restarted member forgets them.
     pub fn call<T>(
         &mut self,
         path: &str,
@@ -57,6 +81,52 @@ impl Gateway {
         by: Instant,
         read: impl Fn(&EtcdResponse) -> Result<T, EtcdFault>,
     ) -> Result<T, GatewayError> {
+        self.log_in(by)?;
+        match self.ask_in_turn(path, request, by, &read) {
+            Err(failure) if failure.refusal == Some(EtcdRefusal::Token) && self.user.is_some() => {
+                self.login = Login::Needed;
+            }
+            done => return done,
+        }
+        self.log_in(by)?;
+        match self.ask_in_turn(path, request, by, &read) {
+            // A member that lags behind may know a new token a little later.
+            Err(GatewayError { refusal: Some(EtcdRefusal::Token), error }) => {
+                self.login = Login::Needed;
+                let silent = self.heard.map_or(Duration::ZERO, |heard| heard.elapsed());
+                Err(RegistryError::Unreachable { reasons: error.to_string(), silent }.into())
+            }
+            done => done,
+        }
+    }
+
+    fn log_in(&mut self, by: Instant) -> Result<(), GatewayError> {
+        let (Login::Needed, Some(user)) = (&self.login, &self.user) else { return Ok(()) };
+        let request = request::authenticate(&user.name, &user.password);
+        match self.ask_in_turn(request::AUTHENTICATE, &request, by, EtcdResponse::token) {
+            Ok(token) => self.login = Login::Done(token),
+            Err(failure) if failure.refusal == Some(EtcdRefusal::NoLogin) => {
+                tracing::warn!("etcd asks nobody to log in, so the user that was given protects nothing");
+                self.login = Login::NotNeeded;
+            }
+            Err(failure) => return Err(failure),
+        }
+        Ok(())
+    }
+
+    /// Asks one endpoint after the other until one answers, and reads that answer with `read`. Each
+    /// endpoint has an equal share of the time that is left until `by`.
+    fn ask_in_turn<T>(
+        &mut self,
+        path: &str,
+        request: &Value,
+        by: Instant,
+        read: impl Fn(&EtcdResponse) -> Result<T, EtcdFault>,
+    ) -> Result<T, GatewayError> {
+        let token = match &self.login {
+            Login::Done(token) => Some(token.as_str()),
+            Login::Needed | Login::NotNeeded => None,
+        };
         let body = request.to_string();
         let heard = *self.heard.get_or_insert_with(Instant::now);
         let count = self.endpoints.len();
@@ -65,7 +135,8 @@ impl Gateway {
             let index = (self.first + turn) % count;
             let endpoint = self.endpoints[index].as_str();
             let share = by.saturating_duration_since(Instant::now()) / (count - turn) as u32;
-            let answer = ask(&self.agent, endpoint, path, &body, share.max(LEAST));
+            let url = format!("{}://{endpoint}{path}", self.scheme);
+            let answer = ask(&self.agent, &url, token, &body, share.max(LEAST));
             match answer.and_then(|answer| same_cluster(&mut self.cluster, &answer).and(read(&answer))) {
                 Ok(read) => {
                     (self.first, self.heard) = (index, Some(Instant::now()));
@@ -86,13 +157,16 @@ impl Gateway {
 /// One request to one endpoint.
 fn ask(
     agent: &ureq::Agent,
-    endpoint: &str,
-    path: &str,
+    url: &str,
+    token: Option<&str>,
     body: &str,
     limit: Duration,
 ) -> Result<EtcdResponse, EtcdFault> {
     let fault = |error| fault_of(error, limit);
-    let request = agent.post(format!("http://{endpoint}{path}")).config().timeout_global(Some(limit)).build();
+    let mut request = agent.post(url).config().timeout_global(Some(limit)).build();
+    if let Some(token) = token {
+        request = request.header("Authorization", token);
+    }
     let mut response = request.content_type("application/json").send(body).map_err(fault)?;
     let status = response.status().as_u16();
     let bytes = response.body_mut().with_config().limit(RESPONSE_BYTES).read_to_vec().map_err(fault)?;
@@ -116,6 +190,12 @@ fn fault_of(error: ureq::Error, limit: Duration) -> EtcdFault {
     use ureq::Error;
     match error {
         Error::Timeout(_) => EtcdFault::NotNow(format!("no answer within {:.2} s", limit.as_secs_f64())),
+        Error::Rustls(error) => EtcdFault::Tls(error.to_string()),
+        Error::Tls(reason) => EtcdFault::Tls(reason.to_owned()),
+        // The library wraps what fails in a handshake, or is refused after it.
+        Error::Io(error) if error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>()) => {
+            EtcdFault::Tls(error.to_string())
+        }
         Error::Io(error) => EtcdFault::NotNow(error.to_string().to_lowercase()),
         Error::HostNotFound => EtcdFault::NotNow("no host of that name".to_owned()),
         Error::ConnectionFailed => EtcdFault::NotNow("no connection".to_owned()),
@@ -128,13 +208,16 @@ fn all_failed(faults: &[(&str, EtcdFault)], silent: Duration) -> RegistryError {
     let words = |fault: &EtcdFault| match fault {
         EtcdFault::NotNow(reason) | EtcdFault::Refused(_, reason) => reason.clone(),
         EtcdFault::NotEtcd(reason) => format!("not etcd: {reason}"),
+        EtcdFault::Tls(reason) => format!("TLS: {reason}"),
     };
+    let is_lasting = |fault: &EtcdFault| matches!(fault, EtcdFault::NotEtcd(_) | EtcdFault::Tls(_));
     match faults {
         // If no endpoint is the expected etcd, the addresses are wrong, and waiting does not help.
-        [(endpoint, EtcdFault::NotEtcd(reason)), rest @ ..]
-            if rest.iter().all(|(_, fault)| matches!(fault, EtcdFault::NotEtcd(_))) =>
-        {
+        [(endpoint, EtcdFault::NotEtcd(reason)), rest @ ..] if rest.iter().all(|(_, fault)| is_lasting(fault)) => {
             RegistryError::NotEtcd { endpoint: (*endpoint).to_owned(), reason: reason.clone() }
+        }
+        [(endpoint, EtcdFault::Tls(reason)), rest @ ..] if rest.iter().all(|(_, fault)| is_lasting(fault)) => {
+            RegistryError::Tls { endpoint: (*endpoint).to_owned(), reason: reason.clone() }
         }
         _ => {
             let reasons: Vec<_> =

@@ -1,6 +1,7 @@
-//! Parses the location of an etcd registry: `etcd://host:2379,host2:2379/path/of/the/job`.
+//! Parses the location of an etcd registry: `etcd://host:2379,host2:2379/path/of/the/job`, or
+//! `etcds://` for an etcd that speaks TLS.
 
-use super::EtcdRegistry;
+use super::{EtcdAccess, EtcdAccessError, EtcdRegistry};
 use crate::registry::Candidate;
 use std::fmt;
 use std::str::FromStr;
@@ -26,6 +27,8 @@ pub struct EtcdLocation {
     pub(super) endpoints: Vec<String>,
     /// The job's path. It begins with a slash and does not end with one.
     pub(super) path: String,
+    /// Whether the endpoints speak TLS.
+    pub(super) tls: bool,
 }
 
 /// What is wrong with a location.
@@ -39,10 +42,12 @@ pub struct EtcdLocationError {
 }
 
 impl EtcdLocation {
-    /// A registry for this candidate. Sends no request yet.
-    #[must_use]
-    pub fn stand(&self, candidate: Candidate) -> EtcdRegistry {
-        EtcdRegistry::new(self, candidate)
+    /// A registry for this candidate. Reads the files of `access`; sends no request yet.
+    ///
+    /// # Errors
+    /// When a file cannot be used, or does not fit an etcd with or without TLS.
+    pub fn stand(&self, candidate: Candidate, access: &EtcdAccess) -> Result<EtcdRegistry, EtcdAccessError> {
+        Ok(EtcdRegistry::new(self, candidate, access.load(self.tls)?))
     }
 }
 
@@ -51,10 +56,13 @@ impl FromStr for EtcdLocation {
 
     fn from_str(text: &str) -> Result<Self, EtcdLocationError> {
         let wrong = |reason| EtcdLocationError { location: text.to_owned(), reason };
-        let rest = match text.split_once("://") {
-            Some(("etcd", rest)) => rest,
-            Some(("etcds" | "https", _)) => return Err(wrong("Slackwater speaks to etcd without TLS")),
-            _ => return Err(wrong("it does not begin with etcd://")),
+        let (tls, rest) = match text.split_once("://") {
+            Some(("etcd", rest)) => (false, rest),
+            Some(("etcds", rest)) => (true, rest),
+            Some(("http" | "https", _)) => {
+                return Err(wrong("etcd:// takes the place of http://, etcds:// of https://"));
+            }
+            _ => return Err(wrong("it does not begin with etcd:// or etcds://")),
         };
         let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
         let path = path.trim_matches('/');
@@ -68,20 +76,21 @@ impl FromStr for EtcdLocation {
         if endpoints.len() > ENDPOINTS {
             return Err(wrong("it names more than 16 hosts"));
         }
-        Ok(Self { endpoints, path: format!("/{path}") })
+        Ok(Self { endpoints, path: format!("/{path}"), tls })
     }
 }
 
 impl fmt::Display for EtcdLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "etcd://{}{}", self.endpoints.join(","), self.path)
+        let scheme = if self.tls { "etcds" } else { "etcd" };
+        write!(f, "{scheme}://{}{}", self.endpoints.join(","), self.path)
     }
 }
 
 /// `host:port` of one member.
 fn endpoint(text: &str) -> Result<String, &'static str> {
     if text.contains('@') {
-        return Err("Slackwater does not log in to etcd");
+        return Err("a user does not belong there: give --etcd-user-file FILE");
     }
     // A colon within brackets belongs to an IPv6 address.
     let (host, port) = match text.rsplit_once(':') {
@@ -109,6 +118,7 @@ mod tests {
     fn locations_are_parsed_with_defaults() {
         let rows = [
             ("etcd://a/b", "etcd://a:2379/b"),
+            ("etcds://a/b", "etcds://a:2379/b"),
             ("etcd://a:1,b-2.c:65535/jobs/x/", "etcd://a:1,b-2.c:65535/jobs/x"),
             ("etcd://[::1]/b", "etcd://[::1]:2379/b"),
             ("etcd://[fe80::1]:4000,10.0.0.1//b", "etcd://[fe80::1]:4000,10.0.0.1:2379/b"),
@@ -124,8 +134,9 @@ mod tests {
     fn invalid_locations_are_refused_with_the_reason() {
         let rows = [
             ("", "does not begin"),
-            ("http://a/b", "does not begin"),
-            ("etcds://a/b", "without TLS"),
+            ("http://a/b", "takes the place of http://"),
+            ("https://a/b", "etcds:// of https://"),
+            ("redis://a/b", "does not begin"),
             ("etcd://a", "no path"),
             ("etcd://a/", "no path"),
             ("etcd:///b", "no name"),
@@ -136,7 +147,7 @@ mod tests {
             ("etcd://a:70000/b", "not a number"),
             ("etcd://::1:2379/b", "in brackets"),
             ("etcd://[::x]/b", "no name"),
-            ("etcd://me:secret@a/b", "does not log in"),
+            ("etcd://me:secret@a/b", "--etcd-user-file"),
             ("etcd://1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17/b", "more than 16"),
         ];
         for (text, words) in rows {
@@ -147,7 +158,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_parsed_or_refused(text in "(etcd://)?[a-z0-9:/@,.\\[\\]]{0,40}") {
+        fn any_text_is_parsed_or_refused(text in "(etcds?://)?[a-z0-9:/@,.\\[\\]]{0,40}") {
             if let Ok(location) = text.parse::<EtcdLocation>() {
                 prop_assert_eq!(location.to_string().parse(), Ok(location));
             }

@@ -4,11 +4,17 @@ use super::chunks::EtcdKeys;
 use super::response::base64;
 use serde_json::{Value, json};
 
+pub(crate) const AUTHENTICATE: &str = "/v3/auth/authenticate";
 pub(crate) const RANGE: &str = "/v3/kv/range";
 pub(crate) const TXN: &str = "/v3/kv/txn";
 pub(crate) const GRANT: &str = "/v3/lease/grant";
 pub(crate) const RENEW: &str = "/v3/lease/keepalive";
 pub(crate) const REVOKE: &str = "/v3/lease/revoke";
+
+/// Logs in. The answer is a token for the header `Authorization` of other requests.
+pub(crate) fn authenticate(name: &str, password: &str) -> Value {
+    json!({ "name": name, "password": password })
+}
 
 /// Reads one key, as it is now or as it was at a revision.
 pub(crate) fn range(key: &str, revision: Option<u64>) -> Value {

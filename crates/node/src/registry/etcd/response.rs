@@ -25,6 +25,8 @@ pub(crate) enum EtcdFault {
     Refused(EtcdRefusal, String),
     /// The server that answers is not etcd.
     NotEtcd(String),
+    /// The connection cannot be secured.
+    Tls(String),
 }
 
 /// The refusals that callers tell apart.
@@ -34,6 +36,10 @@ pub(crate) enum EtcdRefusal {
     NoLease,
     /// The revision that was asked for has been compacted.
     Compacted,
+    /// The token of the login has expired, or etcd does not know it: log in again.
+    Token,
+    /// etcd asks nobody to log in.
+    NoLogin,
     /// Any other.
     Other,
 }
@@ -74,6 +80,9 @@ impl EtcdResponse {
         let line = bytes.split(|&byte| byte == b'\n').find(|line| !line.is_empty()).unwrap_or_default();
         let Ok(Value::Object(mut object)) = serde_json::from_slice(line) else {
             let start: String = String::from_utf8_lossy(bytes).chars().take(60).filter(|c| !c.is_control()).collect();
+            if start.starts_with("CommonName of client") {
+                return Err(EtcdFault::Tls("its gateway refuses a client certificate with a CommonName".to_owned()));
+            }
             return Err(EtcdFault::NotEtcd(format!("it says `{start}` with HTTP status {status}")));
         };
         if let Some(fault) = object.get("error").or(object.get("code").filter(|_| status != 200)) {
@@ -96,6 +105,14 @@ impl EtcdResponse {
             return Err(not_etcd("its header"));
         }
         Ok(Self { cluster, revision, body: Value::Object(body) })
+    }
+
+    /// The token of a login.
+    pub fn token(&self) -> Result<String, EtcdFault> {
+        match self.body.get("token") {
+            Some(Value::String(token)) if !token.is_empty() => Ok(token.clone()),
+            _ => Err(not_etcd("a token")),
+        }
     }
 
     /// The key that a range request asked for, if it exists.
@@ -139,6 +156,12 @@ fn fault_of(detail: &serde_json::Map<String, Value>, status: u16) -> EtcdFault {
         Some(NOT_FOUND) if words.contains("lease") => EtcdFault::Refused(EtcdRefusal::NoLease, words.to_owned()),
         Some(OUT_OF_RANGE) if words.contains("compacted") => {
             EtcdFault::Refused(EtcdRefusal::Compacted, words.to_owned())
+        }
+        Some(_) if ["invalid auth token", "revision of auth store is old"].iter().any(|old| words.contains(old)) => {
+            EtcdFault::Refused(EtcdRefusal::Token, words.to_owned())
+        }
+        Some(_) if words.contains("authentication is not enabled") => {
+            EtcdFault::Refused(EtcdRefusal::NoLogin, words.to_owned())
         }
         Some(UNKNOWN) if words.starts_with("context ") => EtcdFault::NotNow(words.to_owned()),
         Some(code) if NOT_NOW.contains(&code) => EtcdFault::NotNow(words.to_owned()),
@@ -235,6 +258,10 @@ mod tests {
         let stream =
             r#"{"error":{"grpc_code":14,"http_code":503,"message":"no leader","http_status":"Service Unavailable"}}"#;
         assert_eq!(fault(200, stream), EtcdFault::NotNow("no leader".into()));
+        let stale = "etcdserver: invalid auth token";
+        assert_eq!(fault(401, &line(stale, 16)), refused(EtcdRefusal::Token, stale));
+        let off = "etcdserver: authentication is not enabled";
+        assert_eq!(fault(400, &line(off, 9)), refused(EtcdRefusal::NoLogin, off));
         let newer = r#"{"code":5,"message":"etcdserver: requested lease not found","details":[]}"#;
         assert_eq!(fault(404, newer), refused(EtcdRefusal::NoLease, lease));
     }
@@ -269,8 +296,14 @@ mod tests {
     /// Calls every reader of a response.
     fn read_all(status: u16, bytes: &[u8]) {
         if let Ok(response) = EtcdResponse::read(status, bytes) {
-            let _ =
-                (response.pair(), response.succeeded(), response.pair_at(0), response.pair_at(1), response.granted());
+            let _ = (
+                response.token(),
+                response.pair(),
+                response.succeeded(),
+                response.pair_at(0),
+                response.pair_at(1),
+                response.granted(),
+            );
         }
     }
 
