@@ -50,10 +50,10 @@ pub(crate) struct JoinOptions {
     /// Record all inputs and messages of this process into this folder, for `slackwater replay`.
     #[arg(long, value_name = "FOLDER")]
     record: Option<PathBuf>,
-    /// A location (folder or s3://BUCKET/PATH) where this process may read and write checkpoints, and
-    /// beneath it. Repeat it for several. With a token, a server refuses a run that keeps its
-    /// checkpoints elsewhere; a worker needs it if a codec keeps residuals. `launch` gives it to its
-    /// processes, and a process with --checkpoint or --resume has it.
+    /// A location (folder or s3://BUCKET/PATH) where this process may read and write checkpoints,
+    /// and beneath it. Repeat it for several. With a token, a server refuses a run that keeps its
+    /// checkpoints elsewhere; a worker needs it if a codec keeps residuals. `launch` gives it to
+    /// its processes, and a process with --checkpoint or --resume has it.
     #[arg(long = "checkpoint-location", value_name = "LOCATION")]
     checkpoint_locations: Vec<String>,
     #[command(flatten)]

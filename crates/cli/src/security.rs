@@ -49,7 +49,8 @@ pub(crate) enum TokenCommand {
     /// comes from the job token or a reader's token.
     HttpBearer(TokenFile),
     /// Print the certificate (PEM) by which HTTP readers know the processes of the run. It is no
-    /// secret. Trust it for this purpose alone: the job's token can sign a certificate for any host.
+    /// secret. Trust it for this purpose alone: the job's token can sign a certificate for any
+    /// host.
     Ca(TokenFile),
 }
 

@@ -104,8 +104,8 @@ pub struct ResumeFrom {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ElectionSettings {
-    /// The registry that stores the leader's memory: `etcd://host:port,…/path`, or `etcds://` for an
-    /// etcd with TLS. Every job needs a path of its own.
+    /// The registry that stores the leader's memory: `etcd://host:port,…/path`, or `etcds://` for
+    /// an etcd with TLS. Every job needs a path of its own.
     pub registry: String,
     /// The files by which the coordinator gets access to etcd.
     pub access: EtcdAccess,

@@ -2,11 +2,11 @@
 //! connection.
 //!
 //! - A thread for each connection, at most [`CONNECTIONS`]. When all are taken, the oldest
-//!   connection that has not shown its bearer yet is closed for a new one, so a slow client does not
-//!   keep others out.
+//!   connection that has not shown its bearer yet is closed for a new one, so a slow client does
+//!   not keep others out.
 //! - A connection ends at its deadline ([`ExporterSettings::deadline`]), whatever the client does.
-//! - A request needs a `Host` that names this process by address, as `localhost` or by a name of the
-//!   settings. So a web page whose host name leads here (DNS rebinding) reads nothing.
+//! - A request needs a `Host` that names this process by address, as `localhost` or by a name of
+//!   the settings. So a web page whose host name leads here (DNS rebinding) reads nothing.
 //! - In a secured run a request needs the bearer, on loopback too, or the client a certificate.
 
 mod connections;

@@ -76,8 +76,8 @@ impl FileModes {
 }
 
 impl StoreSettings {
-    /// The AWS_… variables and file modes of this process, 30 seconds of retries, and 60 seconds for
-    /// each attempt.
+    /// The AWS_… variables and file modes of this process, 30 seconds of retries, and 60 seconds
+    /// for each attempt.
     #[must_use]
     pub fn from_environment() -> Self {
         let variables = std::env::vars_os()

@@ -73,7 +73,8 @@ impl Gateway {
     }
 
     /// Makes a call as the user, if there is one: logs in first where that is needed, and once more
-    /// if etcd does not know the token any more. Tokens expire, and a restarted member forgets them.
+    /// if etcd does not know the token any more. Tokens expire, and a restarted member forgets
+    /// them.
     pub fn call<T>(
         &mut self,
         path: &str,
