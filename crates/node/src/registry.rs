@@ -259,7 +259,7 @@ fn advice_on_tls(reason: &str) -> &'static str {
         // Another authority of the same name.
         ("BadSignature", "; --etcd-cacert does not hold the authority that signed etcd's certificate"),
         ("CertificateRequired", WANTS_CERTIFICATE),
-        ("NotValidForName", "; etcd's certificate is not for this host: call it by a name or address that it holds"),
+        ("not valid for name", "; etcd's certificate is not for this host: call it by a name or address that it holds"),
         ("BadCertificate", WANTS_CERTIFICATE),
         ("UnknownCA", WANTS_CERTIFICATE),
         ("corrupt message", "; it seems to speak without TLS: write --registry etcd://…"),
