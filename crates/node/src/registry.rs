@@ -24,6 +24,9 @@ mod memory;
 mod stored;
 
 pub(crate) use client::{RegistryClient, RegistryEvent};
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub use etcd::read_etcd_answer;
 pub use etcd::{ETCD_USER_VARIABLE, EtcdAccess, EtcdAccessError, EtcdLocation, EtcdLocationError, EtcdRegistry};
 pub use memory::{InProcessLocation, InProcessRegistry};
 

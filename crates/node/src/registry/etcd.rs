@@ -36,6 +36,19 @@ const ROUNDS: usize = 4;
 /// Time that a request may take, at least: etcd's disk may be slow to sync.
 const LEAST_LIMIT: Duration = Duration::from_millis(250);
 
+/// Reads an answer as every request does.
+#[cfg(fuzzing)]
+pub fn read_etcd_answer(status: u16, bytes: &[u8]) {
+    let Ok(answer) = EtcdResponse::read(status, bytes) else { return };
+    let pairs = [answer.pair(), answer.pair_at(0), answer.pair_at(1)];
+    for pair in pairs.into_iter().flatten().flatten() {
+        stored::open_leader(&pair.value, "job", "here").ok();
+        chunks::ChunkManifest::from_bytes(&pair.value);
+    }
+    answer.succeeded().ok();
+    answer.granted().ok();
+}
+
 /// One candidate of an [`EtcdLocation`].
 ///
 /// Each request may take a quarter of the candidate's leader lease, over all endpoints. A leader's
