@@ -256,7 +256,7 @@ fn advice(reason: &str) -> &'static str {
 fn advice_on_tls(reason: &str) -> &'static str {
     const WANTS_CERTIFICATE: &str =
         "; etcd wants a client certificate of an authority that it trusts: give --etcd-cert and --etcd-key";
-    const ADVICE: [(&str, &str); 8] = [
+    const ADVICE: [(&str, &str); 7] = [
         ("CommonName", "; give the coordinator a certificate without a CommonName, as etcd asks for a login"),
         ("UnknownIssuer", "; --etcd-cacert does not hold the authority that signed etcd's certificate"),
         // Another authority of the same name.
@@ -265,7 +265,6 @@ fn advice_on_tls(reason: &str) -> &'static str {
         ("not valid for name", "; etcd's certificate is not for this host: call it by a name or address that it holds"),
         ("BadCertificate", WANTS_CERTIFICATE),
         ("UnknownCA", WANTS_CERTIFICATE),
-        ("corrupt message", "; it seems to speak without TLS: write --registry etcd://…"),
     ];
     ADVICE.iter().find(|(words, _)| reason.contains(words)).map_or("", |(_, advice)| advice)
 }

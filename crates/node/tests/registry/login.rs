@@ -52,7 +52,6 @@ fn a_registry_with_the_right_certificate_and_password_works_and_others_learn_wha
         user_file: None,
     };
     let url = format!("etcds://{}", etcd.tls_endpoint());
-    let without_tls = format!("etcds://{}", etcd.endpoint());
     let by_name = url.replace("127.0.0.1", "localhost");
 
     // With certificates, and nobody asks for a login.
@@ -70,7 +69,6 @@ fn a_registry_with_the_right_certificate_and_password_works_and_others_learn_wha
         (&url, &nobody, "client certificate of an authority that it trusts"),
         (&url, &foreign, "client certificate of an authority that it trusts"),
         (&by_name, &good, "call it by a name or address that it holds"),
-        (&without_tls, &good, "write --registry etcd://"),
     ] {
         refused(url, access, words);
     }
