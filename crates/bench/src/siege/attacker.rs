@@ -142,7 +142,7 @@ fn storm(options: &SiegeAttacker, run: &Run, until: Instant, mut random: SplitMi
     let mut stranger = Stranger::new(&options.folder)?;
     while tally.passes < options.passes && Instant::now() < until {
         let target = *run.any(&mut random);
-        stranger.try_everything(target.address, &mut random, &mut tally)?;
+        stranger.try_everything(target.address, run.coordinator, &mut random, &mut tally)?;
         for role in Role::ALL {
             say_everything(role, &mask_of(&options.folder, role)?, run, &mut random, &mut tally);
         }

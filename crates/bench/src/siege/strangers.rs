@@ -34,17 +34,19 @@ impl Stranger {
         Ok(Self { masks: forged(folder)?, half_open: VecDeque::new() })
     }
 
-    /// Tries everything once on one node.
+    /// Tries everything once on one node. Shows forged certificates to the coordinator, which
+    /// would answer.
     pub(super) fn try_everything(
         &mut self,
         address: SocketAddr,
+        coordinator: SocketAddr,
         random: &mut SplitMix64,
         tally: &mut Tally,
     ) -> anyhow::Result<()> {
         self.speak_plainly(address, random, tally);
         for (forged, mask) in &self.masks {
             tally.tried(forged.name());
-            let answered = Line::call(address, mask).is_ok_and(|line| is_answered(line, random));
+            let answered = Line::call(coordinator, mask).is_ok_and(|line| is_answered(line, random));
             tally.answered_stranger(answered);
         }
         self.stay_half_open(address, &client_hello()?, random, tally);
