@@ -148,9 +148,11 @@ fn servers_of_a_launched_run_serve_metrics_of_their_own() {
         levels.iter().all(|name| figure(body, &format!("slackwater_{name}{{server=\"1\"}}")) > 0.0)
     });
     check_metrics(&body);
-    for name in ["unsent_bytes", "refused_parts_total", "refused_connections_total"] {
+    for name in ["unsent_bytes", "refused_parts_total"] {
         assert!(figure(&body, &format!("slackwater_{name}{{server=\"1\"}}")) >= 0.0, "{name}\n{body}");
     }
+    let refused = "slackwater_refused_connections_total{server=\"1\",reason=\"bad_frame\"}";
+    assert!(figure(&body, refused) >= 0.0, "{body}");
     assert!(figure(&body, "slackwater_codec_seconds_per_megabyte{server=\"1\",direction=\"up\"}") > 0.0, "{body}");
     launch.signal(Signal::INT);
     assert!(launch.end(), "{}", launch.stderr());

@@ -107,6 +107,10 @@ impl Objects {
     fn make_folder(&self, folder: &str) -> Result<(), StoreError> {
         let Place::Folder(root) = &self.place else { return Ok(()) };
         let path = root.join(folder);
+        if path.is_file() {
+            let doing = format!("write to {folder}");
+            return Err(StoreError::NotAFolder { doing, path: path.display().to_string() });
+        }
         self.modes
             .create_folder(&path)
             .map_err(|error| explain_io(format!("make the folder {}", path.display()), &error))

@@ -140,7 +140,8 @@ fn a_file_where_a_folder_should_be_is_named() {
     let writing = store.begin(JOB).unwrap();
     fs::write(folder.path().join(writing.name().to_string()), "").unwrap();
     let error = writing.shard(&shard("weights", 0, 5, 1)).unwrap_err();
-    assert!(error.to_string().contains("Not a directory"), "{error}");
+    assert!(matches!(error, StoreError::NotAFolder { .. }), "{error}");
+    assert!(error.to_string().contains("is a file, not a folder"), "{error}");
 }
 
 #[test]
