@@ -177,6 +177,25 @@ mod tests {
         assert_eq!(changed.take(), [9], "nothing of the batch before is left");
     }
 
+    /// Seeds 59 and 107 of `feed_shows_every_change` panicked.
+    #[test]
+    fn changed_rows_hold_a_removed_row_over_layouts_with_fewer_slots() {
+        let mut changed = ChangedRows::default();
+        changed.extend([(4, 5)].into_iter());
+        changed.removed(4, 5);
+        // Rows move from side 0 to side 1 and back; none of them has changed.
+        changed.rows_moved(&[Move { from: 0, to: NEW }]);
+        changed.rows_moved(&[Move { from: NEW, to: 0 }]);
+        changed.extend([(9, 0)].into_iter());
+        let mut forwarding = Forwarding::new(3, 0, 1);
+        let moved = Move { from: 0, to: NEW };
+        forwarding.insert(moved);
+        changed.rows_moved(&[moved]);
+        assert_eq!(changed.forward(&forwarding, 9), 3);
+        assert_eq!(changed.take(), [4, 9]);
+        assert_eq!(changed.known.len(), 0);
+    }
+
     #[test]
     fn changed_rows_forget_slots_that_rows_have_left() {
         let moves = [Move { from: 2, to: NEW }, Move { from: 1, to: NEW + 1 }];

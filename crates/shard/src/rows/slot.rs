@@ -116,13 +116,14 @@ impl Forwarding {
     }
 
     /// The slot that a row has now. `None` for a row that has not moved yet, or was removed before
-    /// it moved.
+    /// it moved. A row that was removed before an earlier layout may have had a slot that this side
+    /// no longer has.
     #[inline]
     pub fn of(&self, slot: u32) -> Option<u32> {
         if !self.is_old(slot) {
             return Some(slot);
         }
-        let moved = self.moved[index_of(slot)];
+        let moved = self.moved.get(index_of(slot)).copied().unwrap_or(0);
         (moved > 0).then(|| slot_at(1 - self.old_side, moved as usize - 1))
     }
 }
@@ -150,6 +151,7 @@ mod tests {
             forwarding.insert(Move { from: old(0), to: new(5) });
             assert_eq!([old(0), old(1), old(2)].map(|slot| forwarding.of(slot)), [Some(new(5)), None, Some(new(0))]);
             assert_eq!([new(9), ABSENT].map(|slot| forwarding.of(slot)), [Some(new(9)), Some(ABSENT)]);
+            assert_eq!(forwarding.of(old(3)), None, "the side had this slot in an earlier layout");
             assert_eq!([old(1), new(1), ABSENT].map(|slot| forwarding.is_old(slot)), [true, false, false]);
         }
     }
