@@ -7,8 +7,7 @@ use std::time::Duration;
 use anyhow::Context;
 use serde_json::{Value, json};
 use slackwater::Connect;
-use slackwater::feed::{Changes, FollowFrom, FollowOptions, follow};
-use slackwater::monitor::status;
+use slackwater::feed::{Changes, Feed, FollowFrom, FollowOptions, follow_bytes};
 use slackwater::policy::NumberType;
 use slackwater::table::{Clock, TargetNumber};
 
@@ -52,24 +51,23 @@ pub(crate) fn run(options: &TailOptions) -> anyhow::Result<()> {
         access: options.security.access(),
         ..Connect::to(&options.coordinator_address)
     };
-    let about = || format!("the run of the coordinator at {}", options.coordinator_address);
-    let status = status(&connect).with_context(about)?;
-    let table = status.tables.iter().find(|table| table.spec.name == options.table);
-    match table.map_or(NumberType::F32, |table| table.spec.number) {
-        NumberType::F32 => tail::<f32>(&connect, options),
-        NumberType::F64 => tail::<f64>(&connect, options),
-        NumberType::I64 => tail::<i64>(&connect, options),
-    }
-    .with_context(about)
-}
-
-fn tail<T: TargetNumber + Display + Into<Value>>(connect: &Connect, options: &TailOptions) -> anyhow::Result<()> {
     let from = match options.from_clock {
         Some(clock) => FollowFrom::Clock(Clock(clock)),
         None if options.rows => FollowFrom::Rows,
         None => FollowFrom::Now,
     };
-    let mut feed = follow::<T>(connect, &options.table, FollowOptions { from })?;
+    let tail = || {
+        let feed = follow_bytes(&connect, &options.table, FollowOptions { from })?;
+        match feed.spec().number {
+            NumberType::F32 => tail::<f32>(feed.into_numbers()?, options),
+            NumberType::F64 => tail::<f64>(feed.into_numbers()?, options),
+            NumberType::I64 => tail::<i64>(feed.into_numbers()?, options),
+        }
+    };
+    tail().with_context(|| format!("the run of the coordinator at {}", options.coordinator_address))
+}
+
+fn tail<T: TargetNumber + Display + Into<Value>>(mut feed: Feed<T>, options: &TailOptions) -> anyhow::Result<()> {
     let mut out = BufWriter::new(io::stdout().lock());
     let mut left = options.count.map_or(usize::MAX, |count| usize::try_from(count).unwrap_or(usize::MAX));
     while left > 0 {

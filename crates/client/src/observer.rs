@@ -2,16 +2,17 @@
 //! servers for the change feed.
 
 use crate::addresses::{CoordinatorAddress, Endpoint};
-use crate::feed::{FeedPage, FeedSource};
+use crate::feed::FeedSource;
 use crate::session::token;
-use crate::table::TargetNumber;
 use crate::{Connect, Error};
 use net::{SocketTransport, SocketWaiter, Transport, TransportEvent, Waiter};
 use node::NodeError;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
-use types::{Clock, NodeId, Position, PositionRange, Role, ShardId};
-use wire::{Control, FeedCursor, Frame, Head, KeyPart, Member, Message, Pool, Pull, Status, TableStatus, Wants};
+use types::{Clock, NodeId, Plan, Position, PositionRange, Role, ShardId, TableSpec};
+use wire::{
+    Control, FeedCursor, FeedPage, Frame, Head, KeyPart, Member, Message, Pool, Pull, Status, TableStatus, Wants,
+};
 
 /// An unanswered question is sent again after this long.
 const ASK_AGAIN: Duration = Duration::from_millis(200);
@@ -116,14 +117,14 @@ impl ObservedTable {
         Ok(observed)
     }
 
-    /// The table's number and spec.
-    pub fn table(&self) -> &TableStatus {
-        &self.table
+    /// The table's spec.
+    pub fn spec(&self) -> &TableSpec {
+        &self.table.spec
     }
 
-    /// The position ranges of the table's shards.
-    pub fn ranges(&self) -> Vec<PositionRange> {
-        self.status.plan.shards(self.table.spec.shape).iter().map(|placed| placed.range).collect()
+    /// The run's plan, as far as the observer knows.
+    pub fn plan(&self) -> &Plan {
+        &self.status.plan
     }
 
     /// Tells the transport where the run's nodes listen.
@@ -156,13 +157,13 @@ impl ObservedTable {
     }
 }
 
-impl<T: TargetNumber> FeedSource<T> for ObservedTable {
-    fn page(&mut self, cursor: FeedCursor, first: Position) -> Result<FeedPage<T>, Error> {
+impl FeedSource for ObservedTable {
+    fn page(&mut self, cursor: FeedCursor, first: Position) -> Result<Option<FeedPage>, Error> {
         let shards = self.status.plan.shards(self.table.spec.shape);
         let Some(placed) = shards.iter().find(|placed| placed.range.contains(first)) else {
             // The coordinator has no plan yet.
             self.look_again()?;
-            return Ok(FeedPage::not_yet());
+            return Ok(None);
         };
         self.observer.asked += 1;
         let request = self.observer.asked;
@@ -180,14 +181,14 @@ impl<T: TargetNumber> FeedSource<T> for ObservedTable {
             keys,
         };
         let answer = self.observer.ask(placed.owner, LOOK_AGAIN, &Message::Pull(pull), |head, message| match message {
-            Message::Pulled(pulled) if pulled.request == request => FeedPage::read(head.clock, &pulled).map(Ok),
+            Message::Pulled(answer) if answer.request == request => Some(Ok(FeedPage { clock: head.clock, answer })),
             Message::PullRefused(refused) if refused.request == request => Some(Err(refused.refusal)),
             _ => None,
         });
         match answer {
             Some(Ok(page)) => {
                 self.silent.remove(&shard);
-                Ok(page)
+                Ok(Some(page))
             }
             Some(Err(refusal)) => {
                 let spec = &self.table.spec;
@@ -202,7 +203,7 @@ impl<T: TargetNumber> FeedSource<T> for ObservedTable {
                     return Err(NodeError::Lost { node: placed.owner, reason }.into());
                 }
                 self.look_again()?;
-                Ok(FeedPage::not_yet())
+                Ok(None)
             }
         }
     }

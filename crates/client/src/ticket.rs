@@ -409,7 +409,7 @@ impl<T> Rows<T> {
 impl<T: TargetNumber> FromOutcome for Rows<T> {
     fn from_outcome(outcome: TicketOutcome, placement: Placement) -> Self {
         let TicketOutcome::Rows(rows) = outcome else { unreachable!("a pull brings rows") };
-        let ReadRows { values, positions, clock, reader, released_by, failed, cached_rows, active: _, feed: _ } = rows;
+        let ReadRows { values, positions, clock, reader, released_by, failed, cached_rows, active: _, page: _ } = rows;
         let ids = positions.into_iter().map(|position| placement.key(types::Position(position)).0).collect();
         let rows = ReadFacts { clock, reader, released_by, failed, cached_rows };
         Self { values: T::from_target(values), ids, rows }

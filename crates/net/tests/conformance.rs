@@ -201,18 +201,8 @@ fn push(from: NodeId, to: NodeId, number: u64, rows: u64, bytes: usize) -> Frame
         return Frame { head, message: Message::ReplicaChunk(chunk) };
     }
     if matches!(from, NodeId::Server(_)) {
-        let pulled = Pulled {
-            table: TableId(0),
-            shard: ShardId(0),
-            request: number,
-            contains: 0,
-            sequence: None,
-            released_by: None,
-            failed: Vec::new(),
-            more: None,
-            positions: Payload::EMPTY,
-            values: Payload::new(values),
-        };
+        let empty = Pulled::empty(TableId(0), ShardId(0), number);
+        let pulled = Pulled { values: Payload::new(values), ..empty };
         return Frame { head, message: Message::Pulled(pulled) };
     }
     let push = Push {

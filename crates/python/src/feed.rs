@@ -5,36 +5,20 @@ use crate::error;
 use crate::memory::numpy_name;
 use crate::session::{check_process, seconds};
 use pyo3::prelude::*;
-use slackwater::feed::{Changes, Feed, FollowFrom, FollowOptions};
-use slackwater::monitor::status;
+use slackwater::feed::{Changes, Feed, FollowFrom, FollowOptions, follow_bytes};
 use slackwater::policy::NumberType;
-use slackwater::table::{Clock, TargetNumber};
-use slackwater::{Connect, Error, TableSpec};
+use slackwater::table::Clock;
+use slackwater::{Connect, Error};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How often a waiting call checks for Python signals.
 const TURN: Duration = Duration::from_millis(50);
 
-/// A feed of any number type.
-trait AnyFeed: Send {
-    fn next(&mut self, limit: Duration) -> Result<Option<PyChanges>, Error>;
-    fn clock(&self) -> Clock;
-}
-
-impl<T: TargetNumber> AnyFeed for Feed<T> {
-    fn next(&mut self, limit: Duration) -> Result<Option<PyChanges>, Error> {
-        Ok(Feed::next(self, limit)?.map(PyChanges::new))
-    }
-    fn clock(&self) -> Clock {
-        Feed::clock(self)
-    }
-}
-
 /// A reader of a table's changes, in order for each row.
 #[pyclass(name = "Feed", frozen, module = "slackwater")]
 pub struct PyFeed {
-    feed: Mutex<Box<dyn AnyFeed>>,
+    feed: Mutex<Feed<u8>>,
     number: NumberType,
     #[pyo3(get)]
     width: u32,
@@ -42,8 +26,10 @@ pub struct PyFeed {
 }
 
 impl PyFeed {
-    pub fn new<T: TargetNumber>(feed: Feed<T>, spec: &TableSpec, process: u32) -> Self {
-        Self { feed: Mutex::new(Box::new(feed)), number: spec.number, width: spec.width, process }
+    pub fn new(feed: Feed<u8>, process: u32) -> Self {
+        let number = feed.spec().number;
+        let width = feed.spec().width;
+        Self { feed: Mutex::new(feed), number, width, process }
     }
 }
 
@@ -69,22 +55,8 @@ pub fn follow(
 ) -> PyResult<PyFeed> {
     let connect = Connect { join_limit: seconds(limit)?, ..Connect::to(coordinator) };
     let options = follow_options(rows, clock);
-    let followed = py.detach(|| {
-        let status = status(&connect)?;
-        let found = status.tables.into_iter().find(|found| found.spec.name == table).map(|found| found.spec);
-        // If there is no such table, `follow` fails and names the tables of the run.
-        let spec = found.unwrap_or_else(|| TableSpec::sparse(table, 1));
-        fn open<T: TargetNumber>(connect: &Connect, spec: &TableSpec, options: FollowOptions) -> Result<PyFeed, Error> {
-            let feed = slackwater::feed::follow::<T>(connect, &spec.name, options)?;
-            Ok(PyFeed::new(feed, spec, std::process::id()))
-        }
-        match spec.number {
-            NumberType::F32 => open::<f32>(&connect, &spec, options),
-            NumberType::F64 => open::<f64>(&connect, &spec, options),
-            NumberType::I64 => open::<i64>(&connect, &spec, options),
-        }
-    });
-    followed.map_err(|error| error::raise(py, error))
+    let feed = py.detach(|| follow_bytes(&connect, table, options)).map_err(|error| error::raise(py, error))?;
+    Ok(PyFeed::new(feed, std::process::id()))
 }
 
 #[pymethods]
@@ -111,7 +83,7 @@ impl PyFeed {
                 let left = limit.map_or(TURN, |limit| limit.saturating_sub(begin.elapsed()));
                 let changes = self.feed.lock().unwrap_or_else(PoisonError::into_inner).next(left.min(TURN))?;
                 if changes.is_some() || left.is_zero() {
-                    return Ok(changes);
+                    return Ok(changes.map(PyChanges::new));
                 }
                 if error::is_interrupted() {
                     return Err(Error::Run(slackwater::cluster::NodeError::Interrupted));
@@ -140,19 +112,19 @@ pub struct PyChanges {
     /// Keys of deleted rows, as bytes of uint64.
     #[pyo3(get)]
     deleted: Vec<u8>,
-    covers: Box<dyn Fn(u64) -> bool + Send + Sync>,
+    changes: Changes<u8>,
 }
 
 impl PyChanges {
-    fn new<T: TargetNumber>(changes: Changes<T>) -> Self {
+    fn new(mut changes: Changes<u8>) -> Self {
         Self {
             clock: changes.clock.0,
             shard: changes.shard,
             starts_over: changes.starts_over,
             keys: bytemuck::cast_slice(&changes.ids).to_vec(),
-            rows: bytemuck::cast_slice(&changes.values).to_vec(),
+            rows: std::mem::take(&mut changes.values),
             deleted: bytemuck::cast_slice(&changes.deleted).to_vec(),
-            covers: Box::new(move |id| changes.covers(id)),
+            changes,
         }
     }
 }
@@ -161,6 +133,6 @@ impl PyChanges {
 impl PyChanges {
     /// For each key, whether its row belongs to the shard of these changes.
     fn covers(&self, keys: Vec<u64>) -> Vec<bool> {
-        keys.into_iter().map(|key| (self.covers)(key)).collect()
+        keys.into_iter().map(|key| self.changes.covers(key)).collect()
     }
 }

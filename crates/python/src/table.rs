@@ -148,7 +148,7 @@ impl PyTable {
     /// Opens the table's change feed.
     pub fn follow(&self, session: &Session, options: FollowOptions) -> Result<PyFeed, Error> {
         with_table!(&self.numbers, table => {
-            Ok(PyFeed::new(session.follow_opts(table, options)?, table.spec(), self.process))
+            Ok(PyFeed::new(session.follow_opts(table, options)?.into_bytes(), self.process))
         })
     }
 

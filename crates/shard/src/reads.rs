@@ -172,16 +172,9 @@ mod tests {
 
     fn pulled(positions: &[u64]) -> Pulled {
         Pulled {
-            table: TableId(0),
-            shard: ShardId(0),
-            request: 1,
-            contains: 0,
-            sequence: None,
-            released_by: None,
-            failed: Vec::new(),
-            more: None,
             positions: Payload::new(positions.to_vec()),
             values: Payload::new(vec![1f32; 4096]),
+            ..Pulled::empty(TableId(0), ShardId(0), 1)
         }
     }
 

@@ -2,9 +2,7 @@
 
 use crate::program::TableIndex;
 use std::collections::{BTreeMap, BTreeSet};
-use types::{
-    Clock, Key, NodeId, Placement, Plan, PlanNumber, Position, PositionRange, ShardId, TableId, TableSpec, Time,
-};
+use types::{Clock, Key, NodeId, Plan, PlanNumber, PositionRange, ShardId, TableId, TableSpec, Time};
 use wire::{FailedClock, Refusal};
 use worker::{Notice, TicketId};
 
@@ -199,23 +197,6 @@ pub enum HistoryEvent {
     Crashed,
     /// The worker finished its program and said goodbye.
     Left,
-}
-
-/// How a table maps keys to positions, and how wide its rows are.
-#[derive(Clone, Copy)]
-pub(crate) struct Placed {
-    pub placement: Placement,
-    pub width: usize,
-}
-
-impl Placed {
-    pub fn of(spec: &TableSpec) -> Self {
-        Self { placement: spec.shape.placement(), width: spec.width as usize }
-    }
-
-    pub fn key(self, position: Position) -> Key {
-        self.placement.key(position)
-    }
 }
 
 /// One line of the history.

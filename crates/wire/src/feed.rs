@@ -12,35 +12,25 @@
 use crate::{ASK_AGAIN, FeedCursor, Pulled};
 use types::{Clock, Position, PositionRange};
 
-/// The progress that a page of the change feed reports beside its rows.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FeedProgress {
-    /// The sequence, and the batch up to which the page has changes; `None` if the reader must
-    /// start over.
-    pub reaches: Option<(u64, u64)>,
-    /// The last batch of the change log.
-    pub last: u64,
-    /// The position at which the next page starts; `None` on the last page.
-    pub more: Option<Position>,
-}
-
-impl FeedProgress {
-    /// The progress in a shard's answer.
-    #[must_use]
-    pub fn of(answer: &Pulled) -> Self {
-        Self { reaches: answer.sequence, last: answer.contains, more: answer.more }
-    }
+/// A page of the change feed: what a shard answered. It reaches the program's feed as the shard
+/// made it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FeedPage {
+    /// The frontier when the shard made the page: the clock in the head of its message.
+    pub clock: Clock,
+    /// The rows, and how far they reach.
+    pub answer: Pulled,
 }
 
 /// How far a reader has followed one shard.
 ///
 /// ```
-/// use types::{Clock, PositionRange};
-/// use wire::{FeedCursor, FeedProgress, FeedReader, FeedStep};
+/// use types::{Clock, PositionRange, ShardId, TableId};
+/// use wire::{FeedCursor, FeedPage, FeedReader, FeedStep, Pulled};
 ///
 /// let mut reader = FeedReader::new(PositionRange::ALL, FeedCursor::Now);
-/// let page = FeedProgress { reaches: Some((1, 5)), last: 5, more: None };
-/// assert_eq!(reader.take(&page, Clock(2)), FeedStep::Rows { is_up_to_date: true });
+/// let answer = Pulled { sequence: Some((1, 5)), contains: 5, ..Pulled::empty(TableId(0), ShardId(0), 1) };
+/// assert_eq!(reader.take(&FeedPage { clock: Clock(2), answer }), FeedStep::Rows { is_up_to_date: true });
 /// assert_eq!(reader.question().0, FeedCursor::Batch { sequence: 1, number: 5 });
 /// ```
 #[derive(Clone, Debug)]
@@ -103,13 +93,15 @@ impl FeedReader {
         self.clock
     }
 
-    /// Takes a page that was made when the frontier was at `clock`.
-    pub fn take(&mut self, page: &FeedProgress, clock: Clock) -> FeedStep {
-        let Some((sequence, number)) = page.reaches else { return self.start_over() };
-        if page.reaches == Some(ASK_AGAIN) {
+    /// Takes a page.
+    pub fn take(&mut self, page: &FeedPage) -> FeedStep {
+        let FeedPage { clock, answer } = page;
+        let Some((sequence, number)) = answer.sequence else { return self.start_over() };
+        if answer.sequence == Some(ASK_AGAIN) {
             return FeedStep::AskAgain;
         }
-        let now = Reached { sequence, number, clock: (number == page.last).then_some(clock) };
+        let last = answer.contains;
+        let now = Reached { sequence, number, clock: (number == last).then_some(*clock) };
         let reaches = self.reaches.get_or_insert(now);
         if reaches.sequence != sequence {
             // Another server answers, whose rows may differ.
@@ -119,11 +111,11 @@ impl FeedReader {
             *reaches = now;
         }
         let reaches = *reaches;
-        if let Some(more) = page.more {
+        if let Some(more) = answer.more {
             self.first = more;
             return FeedStep::Rows { is_up_to_date: false };
         }
-        let is_up_to_date = self.first == self.range.first && reaches.number == page.last;
+        let is_up_to_date = self.first == self.range.first && reaches.number == last;
         self.cursor = FeedCursor::Batch { sequence, number: reaches.number };
         self.clock = reaches.clock.unwrap_or(self.clock);
         self.first = self.range.first;
@@ -141,27 +133,30 @@ impl FeedReader {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use types::{ShardId, TableId};
 
     fn shard(cursor: FeedCursor) -> FeedReader {
         FeedReader::new(PositionRange { first: Position(10), last: Position(99) }, cursor)
     }
 
-    fn page(reaches: (u64, u64), last: u64, more: Option<u64>) -> FeedProgress {
-        FeedProgress { reaches: Some(reaches), last, more: more.map(Position) }
+    fn page(clock: u64, reaches: (u64, u64), last: u64, more: Option<u64>) -> FeedPage {
+        let empty = Pulled::empty(TableId(0), ShardId(0), 1);
+        let answer = Pulled { sequence: Some(reaches), contains: last, more: more.map(Position), ..empty };
+        FeedPage { clock: Clock(clock), answer }
     }
 
     #[test]
     fn feed_continues_from_what_the_first_page_reached() {
         let mut shard = shard(FeedCursor::Rows);
         assert_eq!(shard.question(), (FeedCursor::Rows, Position(10)));
-        assert_eq!(shard.take(&page((1, 5), 5, Some(40)), Clock(2)), FeedStep::Rows { is_up_to_date: false });
+        assert_eq!(shard.take(&page(2, (1, 5), 5, Some(40))), FeedStep::Rows { is_up_to_date: false });
         assert_eq!(shard.question(), (FeedCursor::Rows, Position(40)));
         assert_eq!(shard.clock(), Clock(0), "the answer is not complete yet");
         // Batch 6 was closed between the pages: rows before position 40 may have changed in it.
-        assert_eq!(shard.take(&page((1, 6), 6, None), Clock(3)), FeedStep::Rows { is_up_to_date: false });
+        assert_eq!(shard.take(&page(3, (1, 6), 6, None)), FeedStep::Rows { is_up_to_date: false });
         assert_eq!(shard.question(), (FeedCursor::Batch { sequence: 1, number: 5 }, Position(10)));
         assert_eq!(shard.clock(), Clock(2));
-        assert_eq!(shard.take(&page((1, 6), 6, None), Clock(3)), FeedStep::Rows { is_up_to_date: true });
+        assert_eq!(shard.take(&page(3, (1, 6), 6, None)), FeedStep::Rows { is_up_to_date: true });
         assert_eq!(shard.question(), (FeedCursor::Batch { sequence: 1, number: 6 }, Position(10)));
         assert_eq!(shard.clock(), Clock(3));
     }
@@ -169,9 +164,9 @@ mod tests {
     #[test]
     fn feed_continues_from_the_lowest_batch_that_a_page_reached() {
         let mut shard = shard(FeedCursor::Batch { sequence: 1, number: 3 });
-        assert_eq!(shard.take(&page((1, 9), 9, Some(40)), Clock(2)), FeedStep::Rows { is_up_to_date: false });
+        assert_eq!(shard.take(&page(2, (1, 9), 9, Some(40))), FeedStep::Rows { is_up_to_date: false });
         // This page tells what changed up to batch 7 and no further.
-        assert_eq!(shard.take(&page((1, 7), 12, None), Clock(3)), FeedStep::Rows { is_up_to_date: false });
+        assert_eq!(shard.take(&page(3, (1, 7), 12, None)), FeedStep::Rows { is_up_to_date: false });
         assert_eq!(shard.question(), (FeedCursor::Batch { sequence: 1, number: 7 }, Position(10)));
         assert_eq!(shard.clock(), Clock(0), "batches 8 and 9 may hold changes of earlier clocks");
     }
@@ -181,29 +176,30 @@ mod tests {
         let mut shard = shard(FeedCursor::Clock { clock: Clock(4) });
         assert_eq!(shard.clock(), Clock(4));
         // The page covers batches up to 7 of 9: the log held too much for one answer.
-        assert_eq!(shard.take(&page((1, 7), 9, None), Clock(8)), FeedStep::Rows { is_up_to_date: false });
+        assert_eq!(shard.take(&page(8, (1, 7), 9, None)), FeedStep::Rows { is_up_to_date: false });
         assert_eq!(shard.clock(), Clock(4));
-        assert_eq!(shard.take(&page((1, 9), 9, None), Clock(8)), FeedStep::Rows { is_up_to_date: true });
+        assert_eq!(shard.take(&page(8, (1, 9), 9, None)), FeedStep::Rows { is_up_to_date: true });
         assert_eq!(shard.clock(), Clock(8));
     }
 
     #[test]
     fn feed_starts_over_if_changes_are_lost_or_another_server_answers() {
         let mut behind = shard(FeedCursor::Batch { sequence: 1, number: 3 });
-        let nothing = FeedProgress { reaches: None, last: 90, more: None };
-        assert_eq!(behind.take(&nothing, Clock(9)), FeedStep::StartsOver);
+        let mut nothing = page(9, (0, 0), 90, None);
+        nothing.answer.sequence = None;
+        assert_eq!(behind.take(&nothing), FeedStep::StartsOver);
         assert_eq!(behind.question(), (FeedCursor::Rows, Position(10)));
 
         let mut moved = shard(FeedCursor::Rows);
-        assert_eq!(moved.take(&page((1, 5), 5, Some(40)), Clock(2)), FeedStep::Rows { is_up_to_date: false });
-        assert_eq!(moved.take(&page((2, 5), 5, None), Clock(2)), FeedStep::StartsOver);
+        assert_eq!(moved.take(&page(2, (1, 5), 5, Some(40))), FeedStep::Rows { is_up_to_date: false });
+        assert_eq!(moved.take(&page(2, (2, 5), 5, None)), FeedStep::StartsOver);
         assert_eq!(moved.question(), (FeedCursor::Rows, Position(10)));
     }
 
     #[test]
     fn feed_asks_again_if_the_shard_cannot_answer_yet() {
         let mut shard = shard(FeedCursor::Now);
-        assert_eq!(shard.take(&page(ASK_AGAIN, 5, None), Clock(2)), FeedStep::AskAgain);
+        assert_eq!(shard.take(&page(2, ASK_AGAIN, 5, None)), FeedStep::AskAgain);
         assert_eq!(shard.question(), (FeedCursor::Now, Position(10)));
         assert_eq!(shard.clock(), Clock(0));
     }

@@ -31,7 +31,7 @@ pub use authority::{may_send, may_send_unseated};
 pub use bits::Bits;
 pub use buffer::{Backing, Fresh, MemoryKind, Payload, Pool};
 pub use changes::{ChangeChunk, ChangeStep, FollowerCursor};
-pub use feed::{FeedProgress, FeedReader, FeedStep};
+pub use feed::{FeedPage, FeedReader, FeedStep};
 pub use field::{Field, Reader};
 pub use frame::{
     CodecPipeline, Frame, HEADER_BYTES, Head, Header, MAX_BODY_BYTES, Stage, VERSION, WireError, decode, encode,

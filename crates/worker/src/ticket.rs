@@ -2,7 +2,7 @@
 //! outcomes; and the notices that a worker has for its user.
 
 use types::{Clock, NumberType, WorkerId};
-use wire::{Bits, FailedClock, FeedProgress, Pulled, Refusal};
+use wire::{Bits, FailedClock, FeedPage, Pulled, Refusal};
 
 /// The name of an operation under way. A program can wait for it, or make a later operation run
 /// after it.
@@ -116,9 +116,8 @@ pub struct ReadRows {
     pub failed: Vec<FailedClock>,
     /// How many of the rows came from the cache.
     pub cached_rows: usize,
-    /// For a page of the change feed: how far it reaches. Positions without values belong to
-    /// deleted rows.
-    pub feed: FeedProgress,
+    /// For the change feed: the page that the shard answered.
+    pub page: Option<Box<FeedPage>>,
 }
 
 /// The outcome of a ticket that succeeded.
@@ -148,7 +147,7 @@ pub(crate) struct PartialRead {
     released_by: Option<WorkerId>,
     failed: Vec<FailedClock>,
     cached_rows: usize,
-    feed: FeedProgress,
+    page: Option<Box<FeedPage>>,
     /// For a read that collects rows: positions and values that each part has found so far.
     found: Vec<(Vec<u64>, Vec<u8>)>,
 }
@@ -165,7 +164,7 @@ impl PartialRead {
             released_by: None,
             failed: Vec::new(),
             cached_rows: 0,
-            feed: FeedProgress::default(),
+            page: None,
             found: Vec::new(),
         }
     }
@@ -238,9 +237,9 @@ impl PartialRead {
         self.active.set(row);
     }
 
-    /// An answer tells how far its page of the change feed reaches.
-    pub fn set_feed(&mut self, feed: FeedProgress) {
-        self.feed = feed;
+    /// An answer is a page of the change feed.
+    pub fn set_page(&mut self, page: FeedPage) {
+        self.page = Some(Box::new(page));
     }
 
     /// Takes from an answer which worker released it and which clocks failed. Several shards may
@@ -267,7 +266,7 @@ impl PartialRead {
             released_by: self.released_by,
             failed: self.failed,
             cached_rows: self.cached_rows,
-            feed: self.feed,
+            page: self.page,
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::rows::Rows;
 use std::collections::VecDeque;
 use types::{Clock, PlanNumber, Position, PositionRange, Span, Time};
 use update::Number;
-use wire::FeedCursor;
+use wire::{FeedCursor, Pulled};
 
 /// The feed stops when no reader has asked for this long: the shard notes no changes for it.
 const IDLE: Span = Span::from_secs(60);
@@ -32,17 +32,6 @@ pub(crate) struct Feed {
     read: Time,
     /// For each clock, rising: the last batch before the frontier reached it.
     clocks: VecDeque<(Clock, u64)>,
-}
-
-/// One page of an answer.
-pub(crate) struct FeedPage {
-    /// The sequence, and the batch up to which the page covers changes; `None` if the reader has to
-    /// start over.
-    pub reaches: Option<(u64, u64)>,
-    /// Rows that changed or were deleted, rising.
-    pub positions: Vec<u64>,
-    /// Where the next page starts.
-    pub more: Option<Position>,
 }
 
 impl Feed {
@@ -104,8 +93,9 @@ impl Feed {
         Some(self.clocks[place].1)
     }
 
-    /// The rows that a reader at `cursor` lacks: the first `most` of those in `range`. A cursor
-    /// that names a clock or the present is answered with its batch and no rows.
+    /// The rows that a reader at `cursor` lacks: the first `most` positions of those in `range`.
+    /// Notes in the answer how far they reach. A cursor that names a clock or the present is
+    /// answered with its batch and no rows.
     pub fn page<T: Number>(
         &self,
         cursor: FeedCursor,
@@ -113,25 +103,29 @@ impl Feed {
         most: usize,
         log: &mut ChangeLog,
         rows: &Rows<T>,
-    ) -> FeedPage {
+        answer: &mut Pulled,
+    ) -> Vec<u64> {
         let last = log.close_if_changed();
-        let empty = |reaches| FeedPage { reaches, positions: Vec::new(), more: None };
-        let held = |number: u64| self.after.is_some_and(|after| (after..=last).contains(&number));
-        let starts_at =
-            |number: Option<u64>| empty(number.filter(|number| held(*number)).map(|to| (self.sequence, to)));
-        match cursor {
-            FeedCursor::Now => starts_at(Some(last)),
-            FeedCursor::Clock { clock } => starts_at(self.began(clock)),
+        let held = |number: &u64| self.after.is_some_and(|after| (after..=last).contains(number));
+        let mut positions = Vec::new();
+        let reaches = match cursor {
+            FeedCursor::Now => Some(last).filter(held),
+            FeedCursor::Clock { clock } => self.began(clock).filter(held),
             FeedCursor::Rows => {
-                let (positions, _, more) = rows.scan_shown(range, most);
-                FeedPage { reaches: Some((self.sequence, last)), positions, more }
+                (positions, _, answer.more) = rows.scan_shown(range, most);
+                Some(last)
             }
-            FeedCursor::Batch { sequence, number } if sequence == self.sequence && held(number) => {
-                let (positions, more) = log.rows_since(number, range.first.0, most);
-                FeedPage { reaches: Some((self.sequence, last)), positions, more: more.map(Position) }
+            FeedCursor::Batch { sequence, number } if sequence == self.sequence && held(&number) => {
+                let (changed, more) = log.rows_since(number, range.first.0, most);
+                positions = changed;
+                answer.more = more.map(Position);
+                Some(last)
             }
-            FeedCursor::Batch { .. } => empty(None),
-        }
+            FeedCursor::Batch { .. } => None,
+        };
+        answer.contains = last;
+        answer.sequence = reaches.map(|number| (self.sequence, number));
+        positions
     }
 }
 
@@ -141,9 +135,9 @@ mod tests {
     use crate::follow::Followers;
     use proptest::prelude::*;
     use std::collections::{BTreeMap, BTreeSet};
-    use types::TableSpec;
+    use types::{ShardId, TableId, TableSpec};
     use update::Updaters;
-    use wire::{FeedProgress, FeedReader, FeedStep};
+    use wire::{FeedPage, FeedReader, FeedStep};
 
     /// A shard with rows 0, 10, …, 90, its change log and its feed.
     struct Parts {
@@ -164,19 +158,22 @@ mod tests {
             self.log.note_rows(positions.iter().map(|position| (*position, *position as u32)));
         }
 
-        fn page(&mut self, cursor: FeedCursor, first: u64, most: usize) -> FeedPage {
+        /// The positions of a page, and the answer that tells how far they reach.
+        fn page(&mut self, cursor: FeedCursor, first: u64, most: usize) -> (Vec<u64>, Pulled) {
             self.feed.read(Time(0), &mut self.log);
             let range = PositionRange { first: Position(first), last: PositionRange::ALL.last };
-            self.feed.page(cursor, range, most, &mut self.log, &self.rows)
+            let mut answer = Pulled::empty(TableId(0), ShardId(0), 1);
+            let positions = self.feed.page(cursor, range, most, &mut self.log, &self.rows, &mut answer);
+            (positions, answer)
         }
 
         /// The positions of a page, the batch that it reaches, and where the next page starts.
         fn ask(&mut self, cursor: FeedCursor, first: u64, most: usize) -> (Vec<u64>, Option<u64>, Option<u64>) {
-            let FeedPage { reaches, positions, more } = self.page(cursor, first, most);
-            if let Some((sequence, _)) = reaches {
+            let (positions, Pulled { sequence, more, .. }) = self.page(cursor, first, most);
+            if let Some((sequence, _)) = sequence {
                 assert_eq!(sequence, 7, "the sequence is the plan's number");
             }
-            (positions, reaches.map(|reaches| reaches.1), more.map(|position| position.0))
+            (positions, sequence.map(|reaches| reaches.1), more.map(|position| position.0))
         }
     }
 
@@ -367,16 +364,16 @@ mod tests {
             let (cursor, first) = self.reader.question();
             let range = PositionRange { first, ..PositionRange::ALL };
             let Followers { feed, log, .. } = &mut self.followers;
-            let page = feed.page(cursor, range, MOST, log, &self.rows);
-            let progress = FeedProgress { reaches: page.reaches, last: log.last(), more: page.more };
-            let step = self.reader.take(&progress, self.frontier);
+            let mut answer = Pulled::empty(TableId(0), ShardId(0), 1);
+            let positions = feed.page(cursor, range, MOST, log, &self.rows, &mut answer);
+            let step = self.reader.take(&FeedPage { clock: self.frontier, answer });
             if step == FeedStep::StartsOver {
                 self.copy.clear();
                 return false;
             }
             let there: BTreeSet<u64> =
-                self.rows.rows_at(&page.positions).expect("of this shard").into_iter().map(|row| row.0).collect();
-            for position in page.positions {
+                self.rows.rows_at(&positions).expect("of this shard").into_iter().map(|row| row.0).collect();
+            for position in positions {
                 match there.contains(&position) {
                     true => drop(self.copy.insert(position, self.versions[position as usize])),
                     false => drop(self.copy.remove(&position)),

@@ -9,7 +9,7 @@ use crate::shard::Shard;
 use std::sync::Arc;
 use types::{CacheSpec, PARKED_READS, PART_BYTES, Time, WorkerId};
 use update::Number;
-use wire::{FailedClock, Frame, Head, KeyPart, Message, Outbox, Payload, Pull, PullRefused, Pulled, Refusal, Wants};
+use wire::{FailedClock, Frame, Head, KeyPart, Message, Outbox, Pull, PullRefused, Pulled, Refusal, Wants};
 
 impl<T: Number> Shard<T> {
     /// Takes a part of a read: answers it, parks it or refuses it.
@@ -201,16 +201,10 @@ impl<T: Number> Shard<T> {
     fn answered(&self, read: &ParkedRead, released_by: Option<WorkerId>) -> Pulled {
         let in_view = |failed: &&FailedClock| self.spec.consistency.reports_failure(read.clock, failed.clock);
         Pulled {
-            table: self.identity.table,
-            shard: self.identity.shard(),
-            request: read.pull.request,
             contains: self.streams.finished(read.worker),
-            sequence: None,
             released_by,
             failed: self.clocks.failed().filter(in_view).cloned().collect(),
-            more: None,
-            positions: Payload::EMPTY,
-            values: Payload::EMPTY,
+            ..Pulled::empty(self.identity.table, self.identity.shard(), read.pull.request)
         }
     }
 }

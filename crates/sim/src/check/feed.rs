@@ -1,7 +1,7 @@
 //! The rule of the change feed: a program that applies its pages ends with the table's rows.
 
 use super::{Checker, broken};
-use crate::history::{HistoryEvent, Placed};
+use crate::history::HistoryEvent;
 use crate::program::TableIndex;
 use std::collections::BTreeMap;
 use types::{Key, UpdaterSpec};
@@ -30,14 +30,14 @@ pub fn feeds_show_rows_as_they_are() -> Checker {
             match &entry.event {
                 HistoryEvent::Followed { table, range, starts_over, keys, values, deleted } => {
                     let spec = &history.specs[table.0];
-                    let Placed { placement, width } = Placed::of(spec);
+                    let placement = spec.shape.placement();
                     let seen = feeds.entry((entry.worker, *table)).or_default();
                     if *starts_over {
                         let stays = |key: &u64| !range.contains(placement.position(Key(*key)));
                         seen.rows.retain(|key, _| stays(key));
                         seen.latest.retain(|key, _| stays(key));
                     }
-                    for (key, row) in keys.iter().zip(values.chunks_exact(width)) {
+                    for (key, row) in keys.iter().zip(values.chunks_exact(spec.width as usize)) {
                         let before = seen.latest.insert(*key, row[0]).filter(|_| spec.updater == UpdaterSpec::Assign);
                         if before.is_some_and(|before| row[0] < before) {
                             let what =

@@ -5,7 +5,7 @@
 use super::follower::Follower;
 use super::learner::Learner;
 use super::{Cluster, Happening};
-use crate::history::{HistoryEvent, Placed, ReadRecord};
+use crate::history::{HistoryEvent, ReadRecord};
 use crate::program::{Action, TableIndex, Write};
 use crate::sabotage::Sabotage;
 use lease::LeaseId;
@@ -507,9 +507,9 @@ impl Cluster {
                     HistoryEvent::RowStateReturned { table, keys, values: reals(&rows.values), last }
                 }
                 (Task::Follow(table, last), Ok(TicketOutcome::Rows(rows))) => {
-                    let placed = Placed::of(&self.history.specs[table.0]);
-                    let follower = actor.followers.get_mut(&table);
-                    match follower.and_then(|follower| follower.take(table, last, rows, placed)) {
+                    let spec = &self.history.specs[table.0];
+                    let follower = actor.followers.get_mut(&table).zip(rows.page);
+                    match follower.and_then(|(follower, page)| follower.take(table, last, &page, spec)) {
                         Some(event) => event,
                         None => continue,
                     }

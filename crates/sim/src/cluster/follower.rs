@@ -1,12 +1,12 @@
 //! A program that follows the change feed of a table, page by page.
 
 use super::Cluster;
-use super::actor::{Actor, AwaitedEvent, Task, reals};
-use crate::history::{HistoryEvent, Placed};
+use super::actor::{Actor, AwaitedEvent, Task};
+use crate::history::HistoryEvent;
 use crate::program::TableIndex;
-use types::Position;
-use wire::{FeedCursor, FeedReader, FeedStep};
-use worker::{Op, ReadRows};
+use types::{NumberType, Position, TableSpec};
+use wire::{FeedCursor, FeedPage, FeedReader, FeedStep, Payload};
+use worker::Op;
 
 /// How far a program has followed a table's change feed.
 pub struct Follower {
@@ -20,10 +20,10 @@ pub struct Follower {
 impl Follower {
     /// Takes a page of the shard that was asked. Returns what the program sees. None if the shard
     /// must be asked again.
-    pub fn take(&mut self, table: TableIndex, last: bool, rows: ReadRows, placed: Placed) -> Option<HistoryEvent> {
+    pub fn take(&mut self, table: TableIndex, last: bool, page: &FeedPage, spec: &TableSpec) -> Option<HistoryEvent> {
         let shard = &mut self.shards[*self.left.last()?];
         let range = shard.range();
-        let (is_done, starts_over) = match shard.take(&rows.feed, rows.clock) {
+        let (is_done, starts_over) = match shard.take(page) {
             FeedStep::AskAgain => return None,
             FeedStep::StartsOver => (false, true),
             FeedStep::Rows { is_up_to_date } => (is_up_to_date || !last, false),
@@ -31,14 +31,21 @@ impl Follower {
         if is_done {
             self.left.pop();
         }
-        let key = |position: &u64| placed.key(Position(*position)).0;
-        let width = placed.width;
-        let positions = if starts_over { &[][..] } else { &rows.positions };
-        let values = if starts_over { Vec::new() } else { reals(&rows.values) };
+        let key = |position: &u64| spec.shape.placement().key(Position(*position)).0;
+        let positions = if starts_over { &[][..] } else { page.answer.positions.numbers()? };
+        let values = if starts_over { Vec::new() } else { reals(spec.number, &page.answer.values)? };
         let mut keys: Vec<u64> = positions.iter().map(key).collect();
-        let deleted = keys.split_off(values.len() / width);
+        let deleted = keys.split_off(values.len() / spec.width as usize);
         Some(HistoryEvent::Followed { table, range, starts_over, keys, values, deleted })
     }
+}
+
+fn reals(number: NumberType, values: &Payload) -> Option<Vec<f64>> {
+    Some(match number {
+        NumberType::F32 => values.numbers::<f32>()?.iter().map(|value| f64::from(*value)).collect(),
+        NumberType::F64 => values.numbers::<f64>()?.to_vec(),
+        NumberType::I64 => values.numbers::<i64>()?.iter().map(|value| *value as f64).collect(),
+    })
 }
 
 impl Cluster {

@@ -105,6 +105,25 @@ pub struct Pulled {
     pub values: Payload,
 }
 
+impl Pulled {
+    /// An answer to this request, without rows.
+    #[must_use]
+    pub fn empty(table: TableId, shard: ShardId, request: u64) -> Self {
+        Self {
+            table,
+            shard,
+            request,
+            contains: 0,
+            sequence: None,
+            released_by: None,
+            failed: Vec::new(),
+            more: None,
+            positions: Payload::EMPTY,
+            values: Payload::EMPTY,
+        }
+    }
+}
+
 /// The value of [`Pulled::sequence`] for a reader of deltas whose deltas would take more bytes than
 /// its rows. It reads the rows instead.
 pub const READ_WHOLE: (u64, u64) = (0, 0);

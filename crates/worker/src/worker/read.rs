@@ -149,8 +149,7 @@ impl Worker {
                 let wants = Wants::Changes { cursor };
                 requests.request(stream, Reading { after: 0, subscribe: false, wants, ..part });
             }
-            let read = PartialRead::new(PullTarget::empty(table.spec.number), reader);
-            read.of_rows(table.spec.row_bytes()).collecting(1)
+            PartialRead::new(PullTarget::empty(table.spec.number), reader)
         });
     }
 }

@@ -7,7 +7,7 @@ use crate::send::message::{ReadKeys, StreamMessage};
 use crate::ticket::PartialRead;
 use crate::worker::{Worker, active, row_state};
 use types::{Combine, Time};
-use wire::{FeedProgress, Frame, Head, Keys, Message, Outbox, Pulled, Refreshed, Refusal, Wants};
+use wire::{FeedPage, Frame, Head, Keys, Message, Outbox, Pulled, Refreshed, Refusal, Wants};
 
 impl Worker {
     /// A shard answers a part of a read.
@@ -62,8 +62,7 @@ impl Worker {
             match reading.wants {
                 Wants::Values => fill(read, &reading.keys, pulled),
                 Wants::Changes { .. } => {
-                    read.set_feed(FeedProgress::of(pulled));
-                    fill(read, &reading.keys, pulled);
+                    read.set_page(FeedPage { clock: head.clock, answer: pulled.clone() });
                 }
                 Wants::Active => active::fill(read, &reading.keys, pulled),
                 Wants::RowState => {
