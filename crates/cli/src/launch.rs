@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::value_parser;
 use launch::{EndPolicy, Replacements, RunPlan, RunToken, SameHost, Signal, SignalFlag, Supervisor};
-use slackwater::security::{TOKEN_FILE_VARIABLE, Token};
+use slackwater::security::{Access, CERTIFICATE_VARIABLES, CertificateFiles, TOKEN_FILE_VARIABLE, Token};
 
 use crate::checkpoints::CheckpointOptions;
 use crate::logs::Form;
@@ -129,18 +129,29 @@ pub(crate) fn demonstrate(
 /// The options by which every process of the run proves who it is. Without a token of the user's,
 /// the run gets one of its own.
 fn access(security: &SecurityOptions) -> anyhow::Result<(Vec<OsString>, Option<RunToken>)> {
-    let of_file = |path: &Path| vec!["--token-file".into(), path.as_os_str().to_owned()];
-    let given = std::env::var_os(TOKEN_FILE_VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from);
-    match security.token_file.clone().or_else(|| given.filter(|_| !security.insecure)) {
-        Some(path) => {
+    let option = |name: &str, path: &Path| [name.into(), path.as_os_str().to_owned()];
+    let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    match security.access() {
+        Access::TokenFile(path) => {
             // Refuses a file that is no token here, once, rather than in every process.
             Token::read(&path)?;
-            Ok((of_file(&path), None))
+            Ok((option("--token-file", &path).into(), None))
         }
-        None if security.insecure => Ok((vec!["--insecure".into()], None)),
-        None => {
+        Access::Certificates(CertificateFiles { certificate, key, authorities }) => {
+            let files = [("--tls-cert", certificate), ("--tls-key", key), ("--tls-ca", authorities)];
+            Ok((files.iter().flat_map(|(name, path)| option(name, path)).collect(), None))
+        }
+        Access::Insecure => Ok((vec!["--insecure".into()], None)),
+        // The processes inherit what the environment says.
+        Access::FromEnvironment | Access::Job(_) if is_set(TOKEN_FILE_VARIABLE) || is_set(CERTIFICATE_VARIABLES[0]) => {
+            if let Some(path) = security.token_path() {
+                Token::read(&path)?;
+            }
+            Ok((Vec::new(), None))
+        }
+        Access::FromEnvironment | Access::Job(_) => {
             let token = RunToken::create()?;
-            Ok((of_file(token.path()), Some(token)))
+            Ok((option("--token-file", token.path()).into(), Some(token)))
         }
     }
 }

@@ -5,6 +5,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 
 use anyhow::Context;
 use observe::{Exporter, ExporterSettings, Metrics};
+use slackwater::security::Role;
 
 use crate::security::SecurityOptions;
 
@@ -13,7 +14,8 @@ use crate::security::SecurityOptions;
 #[group(skip)]
 pub(crate) struct ServerMetrics {
     /// Serve metrics of each server process at this port + its number (--place). Port 0 is any free
-    /// port. In a secured run a reader needs the bearer that `slackwater token http-bearer` prints.
+    /// port. In a secured run a reader needs the bearer that `slackwater token http-bearer` prints,
+    /// or with --tls-cert a client certificate of the role reader.
     /// For metrics of workers, give --metrics to `train`, after the `--`.
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<String>,
@@ -48,8 +50,8 @@ pub(crate) struct MetricsOptions {
 }
 
 impl MetricsOptions {
-    /// Serves metrics, to the readers that the process's access allows.
-    pub(crate) fn serve(self, security: &SecurityOptions) -> anyhow::Result<(Metrics, Exporter)> {
+    /// Serves metrics of a process in this role, to the readers that its access allows.
+    pub(crate) fn serve(self, security: &SecurityOptions, role: Role) -> anyhow::Result<(Metrics, Exporter)> {
         let Self { address, step, mut hosts } = self;
         let wrong = || format!("--metrics {address}: write address:port, such as 127.0.0.1:9100");
         let addresses: Vec<SocketAddr> = address.to_socket_addrs().with_context(wrong)?.collect();
@@ -66,8 +68,9 @@ impl MetricsOptions {
         let addresses = addresses
             .with_context(|| format!("--metrics {address}: its port + {step} is past 65535; give a lower port"))?;
         hosts.extend(own_host());
-        let readers = security.access().http_readers()?;
+        let readers = security.access().http_readers(role)?;
         let need_bearer = readers.ask_for_bearer();
+        let need_certificate = readers.ask_for_certificate();
         let metrics = Metrics::new();
         let settings = ExporterSettings { readers, hosts, ..ExporterSettings::default() };
         let exporter = Exporter::start(&addresses[..], metrics.clone(), settings).with_context(|| {
@@ -77,6 +80,9 @@ impl MetricsOptions {
         if let Some(path) = security.token_path().filter(|_| need_bearer) {
             let path = path.display();
             eprintln!("readers send the bearer that `slackwater token http-bearer --token-file {path}` prints");
+        }
+        if need_certificate {
+            eprintln!("readers show a client certificate of the role reader");
         }
         Ok((metrics, exporter))
     }

@@ -15,6 +15,7 @@ use slackwater::cluster::{
     CoordinatorReportCallback, LeaveSignal, Membership, NodeId, ReportCallback, SameHost, ServerReport,
 };
 use slackwater::monitor::Meter;
+use slackwater::security::Role;
 use slackwater::{Connect, RunSize, Serve, Session};
 
 use crate::metrics::ServerMetrics;
@@ -196,7 +197,8 @@ pub(crate) fn run_server(options: &ServerOptions) -> anyhow::Result<()> {
     }
     let join = &options.join;
     let step = join.place.unwrap_or(0);
-    let metrics = options.metrics.served_at(step).map(|served| served.serve(&join.security)).transpose()?;
+    let role = if options.threads == 0 { Role::Coordinator } else { Role::Server };
+    let metrics = options.metrics.served_at(step).map(|served| served.serve(&join.security, role)).transpose()?;
     let on_report = metrics.as_ref().map(|(metrics, _)| into_metrics(metrics.clone()));
     let membership = match options.replicas {
         Some(replicas) => Membership::Elastic { replicas, shards_per_server: options.shards_per_server },

@@ -1,5 +1,5 @@
-//! How the processes of a run prove who they are: the options `--token-file` and `--insecure`, and
-//! the command `token`.
+//! How the processes of a run prove who they are: the options `--token-file`, `--tls-cert` and
+//! `--insecure`, and the command `token`.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::Subcommand;
 use rustix::fs::{FileType, Mode, fchmod, fstat};
-use slackwater::security::{Access, JobToken, Lifetime, Role, TOKEN_FILE_VARIABLE, Token};
+use slackwater::security::{Access, CertificateFiles, JobToken, Lifetime, Role, TOKEN_FILE_VARIABLE, Token};
 
 /// The settings of how a process proves who it is.
 #[derive(Clone, Default, clap::Args)]
@@ -17,10 +17,22 @@ pub(crate) struct SecurityOptions {
     /// create > job.token`. The default is the file that SLACKWATER_TOKEN_FILE names.
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
+    /// Instead of a token, this process's own certificate, in PEM form, with intermediate ones
+    /// after it. Its only URI in the subject alternative name (SAN) is slackwater://JOB/ROLE/NAME.
+    /// The text {role} in this path and in --tls-key stands for the role: worker, server,
+    /// coordinator or reader. All three files are read again when they change.
+    #[arg(long, value_name = "FILE", requires_all = ["tls_key", "tls_ca"], conflicts_with = "token_file")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// The private key of --tls-cert, in PEM form.
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// The certificates of the authorities that sign for this run, in PEM form.
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_ca: Option<PathBuf>,
     /// Use no token: any process that can reach this one may read, change and end the run. Without
     /// a token and without this option, the process refuses to start. SLACKWATER_INSECURE=1 says
     /// the same for every process that has no token.
-    #[arg(long, conflicts_with = "token_file")]
+    #[arg(long, conflicts_with_all = ["token_file", "tls_cert"])]
     pub(crate) insecure: bool,
 }
 
@@ -32,10 +44,14 @@ impl SecurityOptions {
 
     /// How this process proves who it is.
     pub(crate) fn access(&self) -> Access {
-        match &self.token_file {
-            Some(path) => Access::TokenFile(path.clone()),
-            None if self.insecure => Access::Insecure,
-            None => Access::FromEnvironment,
+        let Self { token_file, tls_cert, tls_key, tls_ca, insecure } = self.clone();
+        match (token_file, tls_cert, tls_key, tls_ca) {
+            (Some(path), ..) => Access::TokenFile(path),
+            (None, Some(certificate), Some(key), Some(authorities)) => {
+                Access::Certificates(CertificateFiles { certificate, key, authorities })
+            }
+            _ if insecure => Access::Insecure,
+            _ => Access::FromEnvironment,
         }
     }
 }

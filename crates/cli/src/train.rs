@@ -34,6 +34,7 @@ use observe::{Exporter, Metrics};
 use report::{Report, Run};
 use slackwater::cluster::WaitPolicy;
 use slackwater::policy::NumberType;
+use slackwater::security::Role;
 use slackwater::table::Refusal;
 use slackwater::updaters::Updaters;
 use slackwater::{Consistency, Keys, RunSize, Session, TableSpec};
@@ -119,7 +120,7 @@ fn serve_metrics(
 ) -> anyhow::Result<Option<(Metrics, Exporter)>> {
     let Some(address) = settings.text("metrics") else { return Ok(None) };
     let hosts = settings.texts("metrics-host").to_vec();
-    MetricsOptions { address: address.to_owned(), step, hosts }.serve(security).map(Some)
+    MetricsOptions { address: address.to_owned(), step, hosts }.serve(security, Role::Worker).map(Some)
 }
 
 /// Whether workers may join such a training late. False for wrong settings.

@@ -4,6 +4,7 @@
 
 mod process;
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use process::{ENDLESS, Folder, Process, Signal, signal, start};
@@ -71,6 +72,8 @@ fn a_recorded_run_replays_to_the_same_bytes_and_a_changed_byte_is_found() {
 
     // Change one bit of a frame that was sent: first by accident, then with the right checksum.
     let of_worker = folder.0.join("worker-1.recording");
+    let mode = std::fs::metadata(&of_worker).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600, "a recording is for its user only");
     let (body, length) = first_entry(&std::fs::read(&of_worker).unwrap(), 2);
     let mut changed = with_a_bit_turned(&of_worker, body + length / 2);
     std::fs::write(&of_worker, &changed).unwrap();

@@ -1,8 +1,9 @@
-//! How a process of a run proves who it is: with a token, or not at all if the program says so.
+//! How a process of a run proves who it is: with a token, with a certificate of the operator's, or
+//! not at all if the program says so.
 
 use crate::Error;
 use crate::session::token as random_number;
-use identity::{Credentials, JobToken, Token};
+use identity::{CertificateFiles, Credentials, JobToken, Token};
 use net::Security;
 use rustls::pki_types::UnixTime;
 use std::ffi::OsString;
@@ -15,8 +16,11 @@ pub const TOKEN_FILE_VARIABLE: &str = "SLACKWATER_TOKEN_FILE";
 /// The environment variable that, set to 1, lets a process without a token run insecurely.
 pub const INSECURE_VARIABLE: &str = "SLACKWATER_INSECURE";
 
+/// The environment variables that name the files of the process's own certificate.
+pub const CERTIFICATE_VARIABLES: [&str; 3] = ["SLACKWATER_TLS_CERT", "SLACKWATER_TLS_KEY", "SLACKWATER_TLS_CA"];
+
 /// How a process proves who it is, and what it asks of its peers. Every process of a run needs a
-/// token of the same job.
+/// token of the same job, or every process has a certificate of the operator's.
 ///
 /// ```
 /// use slackwater::Connect;
@@ -28,8 +32,9 @@ pub const INSECURE_VARIABLE: &str = "SLACKWATER_INSECURE";
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Access {
-    /// With the token file that the environment variable `SLACKWATER_TOKEN_FILE` names. If it is
-    /// not set, the process neither listens nor calls ([`Error::Access`]), unless
+    /// With the token file that the environment variable `SLACKWATER_TOKEN_FILE` names, or with the
+    /// certificate of `SLACKWATER_TLS_CERT`, `SLACKWATER_TLS_KEY` and `SLACKWATER_TLS_CA`. If none
+    /// is set, the process neither listens nor calls ([`Error::Access`]), unless
     /// `SLACKWATER_INSECURE` is 1.
     #[default]
     FromEnvironment,
@@ -37,24 +42,40 @@ pub enum Access {
     TokenFile(PathBuf),
     /// With this job token, which the program has from elsewhere than a file.
     Job(JobToken),
+    /// With a certificate of the operator's. Its files are read again when they change.
+    Certificates(CertificateFiles),
     /// Without a token: any process that can reach this one may control the run.
     Insecure,
 }
 
-/// What the environment says, where the program leaves it to that.
-fn of_environment(variable: impl Fn(&str) -> Option<OsString>) -> Option<Access> {
-    match variable(TOKEN_FILE_VARIABLE).filter(|path| !path.is_empty()) {
-        Some(path) => Some(Access::TokenFile(path.into())),
-        None => variable(INSECURE_VARIABLE).filter(|word| word == "1").map(|_| Access::Insecure),
+/// What the environment says, where the program leaves it to that. `None` if it says nothing.
+fn of_environment(variable: impl Fn(&str) -> Option<OsString>) -> Result<Option<Access>, String> {
+    let path = |name: &str| variable(name).filter(|path| !path.is_empty()).map(PathBuf::from);
+    let [certificate, key, authorities] = CERTIFICATE_VARIABLES;
+    let certificates = match [certificate, key, authorities].map(path) {
+        [None, None, None] => None,
+        [Some(certificate), Some(key), Some(authorities)] => {
+            Some(Access::Certificates(CertificateFiles { certificate, key, authorities }))
+        }
+        _ => return Err(format!("a certificate needs three files: set {certificate}, {key} and {authorities}")),
+    };
+    match (path(TOKEN_FILE_VARIABLE), certificates) {
+        (Some(_), Some(_)) => Err(format!(
+            "this process has a token ({TOKEN_FILE_VARIABLE}) and a certificate ({certificate}): all processes of a run \
+             have one or the other; unset one of them"
+        )),
+        (Some(path), None) => Ok(Some(Access::TokenFile(path))),
+        (None, Some(certificates)) => Ok(Some(certificates)),
+        (None, None) => Ok(variable(INSECURE_VARIABLE).filter(|word| word == "1").map(|_| Access::Insecure)),
     }
 }
 
 impl Access {
     /// This access, or what the environment says. `None` if nothing says how.
-    pub(crate) fn resolved(&self) -> Option<Self> {
+    pub(crate) fn resolved(&self) -> Result<Option<Self>, String> {
         match self {
             Self::FromEnvironment => of_environment(|name| std::env::var_os(name)),
-            Self::TokenFile(_) | Self::Job(_) | Self::Insecure => Some(self.clone()),
+            Self::TokenFile(_) | Self::Job(_) | Self::Certificates(_) | Self::Insecure => Ok(Some(self.clone())),
         }
     }
 
@@ -68,14 +89,15 @@ impl Access {
     /// ```
     #[must_use]
     pub fn is_insecure(&self) -> bool {
-        self.resolved() == Some(Self::Insecure)
+        self.resolved() == Ok(Some(Self::Insecure))
     }
 
     /// How connections of a process in this role are secured. Fails if nothing says how.
     pub(crate) fn security(&self, role: Role) -> Result<Security, Error> {
-        match self.resolved() {
+        match self.resolved().map_err(|problem| Error::Access { problem })? {
             Some(Self::TokenFile(path)) => with_token(&Token::read(&path)?, role),
             Some(Self::Job(token)) => with_token(&Token::Job(token), role),
+            Some(Self::Certificates(files)) => Ok(Security::Tls(Credentials::of_files(&files, role)?)),
             Some(Self::Insecure) => {
                 warn_once(role);
                 Ok(Security::Insecure)
@@ -84,7 +106,8 @@ impl Access {
                 problem: format!(
                     "this {role} has no token, so it neither listens nor calls: any process that could reach it would \
                      control the run. Make a token with `slackwater token create > job.token`, and give the file to \
-                     every process of the run (--token-file, {TOKEN_FILE_VARIABLE}). To run without protection, say so \
+                     every process of the run (--token-file, {TOKEN_FILE_VARIABLE}); or give each a certificate of your own \
+                     (--tls-cert, --tls-key, --tls-ca). To run without protection, say so \
                      for every process (--insecure, {INSECURE_VARIABLE}=1)"
                 ),
             }),
@@ -107,7 +130,7 @@ fn with_token(token: &Token, role: Role) -> Result<Security, Error> {
     // Names this process in log lines of its peers.
     let name = format!("{:08x}", random_number() as u32);
     let credentials = Credentials::of_token(token, role, &name, UnixTime::now())?;
-    tracing::debug!(identity = %credentials.own().name, "this process has a certificate");
+    tracing::debug!(identity = %credentials.name(), "this process has a certificate");
     Ok(Security::Tls(credentials))
 }
 
@@ -115,27 +138,29 @@ fn with_token(token: &Token, role: Role) -> Result<Security, Error> {
 mod tests {
     use super::*;
 
-    fn environment(token_file: &str, insecure: &str) -> Option<Access> {
-        of_environment(|name| match name {
-            TOKEN_FILE_VARIABLE => Some(token_file.into()),
-            INSECURE_VARIABLE => Some(insecure.into()),
-            _ => None,
-        })
-    }
-
     #[test]
-    fn environment_gives_a_token_or_says_that_the_run_is_insecure_or_says_nothing() {
-        let token = Some(Access::TokenFile("job.token".into()));
-        for (token_file, insecure, expected) in [
-            ("job.token", "", token.clone()),
-            ("job.token", "1", token),
-            ("", "1", Some(Access::Insecure)),
-            ("", "", None),
-            ("", "0", None),
-            ("", "yes", None),
+    fn environment_gives_a_token_or_a_certificate_or_says_that_the_run_is_insecure() {
+        let token = Access::TokenFile("job.token".into());
+        let files = CertificateFiles { certificate: "c".into(), key: "k".into(), authorities: "a".into() };
+        let [cert, key, ca] = CERTIFICATE_VARIABLES;
+        let certificate = [(cert, "c"), (key, "k"), (ca, "a")];
+        let with = |more: (&'static str, &'static str)| [&certificate[..], &[more]].concat();
+        for (set, expected) in [
+            (vec![(TOKEN_FILE_VARIABLE, "job.token")], Ok(Some(token.clone()))),
+            (vec![(TOKEN_FILE_VARIABLE, "job.token"), (INSECURE_VARIABLE, "1")], Ok(Some(token))),
+            (vec![(TOKEN_FILE_VARIABLE, ""), (INSECURE_VARIABLE, "1")], Ok(Some(Access::Insecure))),
+            (vec![(INSECURE_VARIABLE, "0")], Ok(None)),
+            (vec![(INSECURE_VARIABLE, "yes")], Ok(None)),
+            (vec![], Ok(None)),
+            (with((INSECURE_VARIABLE, "1")), Ok(Some(Access::Certificates(files)))),
+            (with((TOKEN_FILE_VARIABLE, "job.token")), Err("unset one of them")),
+            (certificate[..2].to_vec(), Err("needs three files")),
         ] {
-            assert_eq!(environment(token_file, insecure), expected, "{token_file:?} {insecure:?}");
+            let found = of_environment(|name| set.iter().find(|(set, _)| *set == name).map(|(_, value)| value.into()));
+            match (&found, &expected) {
+                (Err(problem), Err(words)) => assert!(problem.contains(words), "{set:?}: {problem}"),
+                _ => assert_eq!(found.as_ref().ok(), expected.as_ref().ok(), "{set:?}"),
+            }
         }
-        assert_eq!(of_environment(|_| None), None);
     }
 }

@@ -1,6 +1,6 @@
 //! [`Error`]: why a call failed, one variant per decision that a program can make.
 
-use identity::TokenError;
+use identity::{CertificateFileError, TokenError};
 use node::NodeError;
 use types::{Placement, RunSize, SpecError, WorkerId};
 use wire::{KeyError, Refusal};
@@ -72,8 +72,8 @@ pub enum Error {
         /// reports the first and counts the others.
         others: usize,
     },
-    /// The process has no token, or cannot use it. Give every process of the run the same token
-    /// file.
+    /// The process has no token and no certificate, or cannot use it. Give every process of the run
+    /// the same token file.
     #[error("{problem}")]
     Access {
         /// What is wrong, and what to do.
@@ -87,6 +87,12 @@ pub enum Error {
         /// What is wrong, and what to do.
         reason: String,
     },
+}
+
+impl From<CertificateFileError> for Error {
+    fn from(error: CertificateFileError) -> Self {
+        Self::Access { problem: error.to_string() }
+    }
 }
 
 impl From<TokenError> for Error {

@@ -120,10 +120,10 @@ pub mod cluster {
     pub use types::{Bandwidth, BandwidthError, NodeId, RunSize, WorkerId};
 }
 
-/// Tokens: how the processes of a run prove who they are.
+/// Tokens and certificates: how the processes of a run prove who they are.
 pub mod security {
-    pub use crate::access::{Access, INSECURE_VARIABLE, TOKEN_FILE_VARIABLE};
-    pub use identity::{HttpReaders, JobToken, Lifetime, RestrictedToken, Token, TokenError};
+    pub use crate::access::{Access, CERTIFICATE_VARIABLES, INSECURE_VARIABLE, TOKEN_FILE_VARIABLE};
+    pub use identity::{CertificateFiles, HttpReaders, JobToken, Lifetime, RestrictedToken, Token, TokenError};
     pub use types::Role;
 }
 

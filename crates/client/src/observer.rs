@@ -132,7 +132,7 @@ impl ObservedTable {
         let address = |member: &wire::MemberStatus| Member {
             node: member.node,
             address: member.address.clone(),
-            key: member.key,
+            binding: member.binding.clone(),
         };
         self.observer.transport.know(&self.status.members.iter().map(address).collect::<Vec<_>>());
     }

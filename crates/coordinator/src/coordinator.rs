@@ -30,7 +30,7 @@ use crate::tables::Tables;
 use crate::timeouts::Timeouts;
 use lease::{OrderIndex, WorkReport};
 pub use memory::RecallError;
-use types::{KeyFingerprint, NodeId, Plan, RunSize, Span, TableSpec, Time};
+use types::{Binding, NodeId, Plan, RunSize, Span, TableSpec, Time};
 use wire::{Control, Frame, Head, Member, Message, Outbox, Status};
 
 /// A change of membership that the shell logs: a node joined, leaves, left or is lost.
@@ -254,9 +254,9 @@ impl Coordinator {
         self.handle_from(now, frame, None, out);
     }
 
-    /// Handles a frame from a connection whose peer has this key; `None` in an insecure run. The
-    /// name that a process is given is bound to its key.
-    pub fn handle_from(&mut self, now: Time, frame: Frame, key: Option<KeyFingerprint>, out: &mut Outbox) {
+    /// Handles a frame from a connection whose peer is this one; `None` in an insecure run. The
+    /// name that a process is given is bound to it.
+    pub fn handle_from(&mut self, now: Time, frame: Frame, peer: Option<Binding>, out: &mut Outbox) {
         let head = frame.head;
         let Message::Control(control) = frame.message else { return };
         self.now = now;
@@ -282,18 +282,18 @@ impl Coordinator {
         // Ignores all other messages before the run begins: until then another process may still
         // get the sender's place.
         if precedes_the_run || self.has_begun() {
-            self.dispatch(&head, control, key, out);
+            self.dispatch(&head, control, peer, out);
         }
         self.replan(out);
         self.release(out);
     }
 
-    fn dispatch(&mut self, head: &Head, control: Control, key: Option<KeyFingerprint>, out: &mut Outbox) {
+    fn dispatch(&mut self, head: &Head, control: Control, peer: Option<Binding>, out: &mut Outbox) {
         let from = head.from;
         match control {
             // Membership.
             Control::Join { role, address, token, place, job } => {
-                self.join(from, &job, JoinRequest { role, place, address, token, key }, out);
+                self.join(from, &job, JoinRequest { role, place, address, token, binding: peer }, out);
             }
             Control::Heartbeat { heard } => {
                 self.liveness.answered(from, heard, self.now);

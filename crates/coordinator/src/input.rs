@@ -3,14 +3,14 @@
 #![deny(clippy::wildcard_enum_match_arm)]
 
 use crate::{Coordinator, Resume};
-use types::{KeyFingerprint, NodeId, Time};
+use types::{Binding, NodeId, Time};
 use wire::{Frame, Outbox};
 
 /// One input of a coordinator.
 #[derive(Clone, Debug)]
 pub enum CoordinatorInput {
-    /// A frame arrived, from a peer with this key; `None` in an insecure run.
-    Frame(Time, Box<Frame>, Option<KeyFingerprint>),
+    /// A frame arrived, from this peer; `None` in an insecure run.
+    Frame(Time, Box<Frame>, Option<Binding>),
     /// Time has passed.
     Tick(Time),
     /// A node's process has ended.
@@ -31,7 +31,7 @@ impl CoordinatorInput {
     /// Hands the input to the machine.
     pub fn apply(self, coordinator: &mut Coordinator, out: &mut Outbox) {
         match self {
-            Self::Frame(now, frame, key) => coordinator.handle_from(now, *frame, key, out),
+            Self::Frame(now, frame, peer) => coordinator.handle_from(now, *frame, peer, out),
             Self::Tick(now) => coordinator.tick(now, out),
             Self::Gone(node) => coordinator.gone(node, out),
             Self::Resume(resume) => coordinator.resume(*resume),
@@ -44,7 +44,7 @@ impl CoordinatorInput {
 }
 
 wire::tuple_variants!(CoordinatorInput {
-    0 => Frame(now, frame, key),
+    0 => Frame(now, frame, peer),
     2 => Tick(now),
     3 => Gone(node),
     4 => Resume(resume),

@@ -12,14 +12,14 @@ pub(crate) mod tests;
 use crate::saved::{self, MOST_COUNT, MOST_NODES, get_map, put_map};
 use crate::settings::Settings;
 use std::collections::{BTreeMap, BTreeSet};
-use types::{Clock, KeyFingerprint, NodeId, RunSize, Source, Span, Time, WorkerId};
+use types::{Binding, Clock, NodeId, RunSize, Source, Span, Time, WorkerId};
 use wire::{Control, Field, Frame, Head, Member, Message, NodeReport, NodeRole, Reader, WireError};
 
 /// What the coordinator knows of one node.
 struct MemberRecord {
     address: String,
-    /// The key that its name is bound to; `None` in an insecure run.
-    key: Option<KeyFingerprint>,
+    /// What its name is bound to; `None` in an insecure run.
+    binding: Option<Binding>,
     /// The incarnation that has this place.
     source: Source,
     /// Whether it has sent a heartbeat under the name that it was given.
@@ -46,10 +46,10 @@ struct MemberRecord {
 
 impl MemberRecord {
     /// The record of a node that has just joined.
-    fn new(address: String, key: Option<KeyFingerprint>, source: Source, heard: Time) -> Self {
+    fn new(address: String, binding: Option<Binding>, source: Source, heard: Time) -> Self {
         Self {
             address,
-            key,
+            binding,
             source,
             ready: false,
             heard,
@@ -65,7 +65,7 @@ impl MemberRecord {
     }
 
     fn as_member(&self, node: NodeId) -> Member {
-        Member { node, address: self.address.clone(), key: self.key }
+        Member { node, address: self.address.clone(), binding: self.binding.clone() }
     }
 
     /// Whether the node is in the run and has been told to begin.
@@ -81,8 +81,8 @@ pub(crate) struct JoinRequest {
     pub place: Option<u32>,
     pub address: String,
     pub token: u64,
-    /// The key of its connection; `None` in an insecure run.
-    pub key: Option<KeyFingerprint>,
+    /// Who is at the other end of its connection; `None` in an insecure run.
+    pub binding: Option<Binding>,
 }
 
 /// The place that a process was given.
@@ -138,8 +138,8 @@ impl Members {
         if let Some(node) = self.tokens.get(&request.token)
             && let Some(member) = self.records.get_mut(node)
         {
-            if member.key != request.key {
-                return Err(format!("{node} is bound to another key: start this process again, to join as a new node"));
+            if member.binding != request.binding {
+                return Err(format!("{node} is another process: start this one again, to join as a new node"));
             }
             // The process missed the answer: its next heartbeat counts as its first.
             member.ready = false;
@@ -149,7 +149,7 @@ impl Members {
         self.tokens.insert(request.token, node);
         self.given += 1;
         let source = Source(self.given);
-        self.records.insert(node, MemberRecord::new(request.address, request.key, source, now));
+        self.records.insert(node, MemberRecord::new(request.address, request.binding, source, now));
         Ok(GivenPlace { node, source, is_new: true })
     }
 
@@ -473,7 +473,7 @@ fn is_worker(node: &NodeId) -> bool {
 impl Field for MemberRecord {
     fn put(&self, out: &mut Vec<u8>) {
         self.address.put(out);
-        self.key.put(out);
+        self.binding.put(out);
         self.source.put(out);
         self.ready.put(out);
         self.since.put(out);

@@ -1,7 +1,6 @@
 //! The certificate authority of a job: an Ed25519 key that HKDF derives from the secret of the job
 //! token, so every process with the token has the same authority.
 
-use crate::CertificateName;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, PKCS_ED25519, SanType,
@@ -10,7 +9,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, UnixT
 use std::net::IpAddr;
 use std::time::Duration;
 use time::OffsetDateTime;
-use types::Role;
+use types::{CertificateName, Role};
 use zeroize::Zeroizing;
 
 /// A certificate is valid from this long before it is made, because clocks of hosts differ.
@@ -50,8 +49,15 @@ impl Lifetime {
 
 /// A certificate with its private key.
 pub(crate) struct SignedKey {
-    pub certificate: CertificateDer<'static>,
+    /// The certificate, and intermediate ones up to the authority's, without that.
+    pub chain: Vec<CertificateDer<'static>>,
     pub key: PrivateKeyDer<'static>,
+}
+
+impl SignedKey {
+    pub fn certificate(&self) -> &CertificateDer<'static> {
+        &self.chain[0]
+    }
 }
 
 /// The authority of a job.
@@ -125,6 +131,6 @@ impl Authority {
         params.not_after = until;
         let certificate = params.signed_by(&key, &self.issuer).map_err(|error| error.to_string())?;
         let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
-        Ok(SignedKey { certificate: certificate.der().clone(), key })
+        Ok(SignedKey { chain: vec![certificate.der().clone()], key })
     }
 }

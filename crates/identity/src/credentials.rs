@@ -1,7 +1,9 @@
-//! The TLS settings of a process, made from its token.
+//! The TLS settings of a process: from its token, the same as long as it runs, or from certificate
+//! files, read again when they change.
 
 use crate::PeerIdentity;
 use crate::authority::{Lifetime, SignedKey};
+use crate::certificate_files::WatchedFiles;
 use crate::token::{JobToken, RestrictedToken, Token, TokenError};
 use crate::verify::JobVerifier;
 use rustls::crypto::CryptoProvider;
@@ -10,19 +12,59 @@ use rustls::version::TLS13;
 use rustls::{ClientConfig, ServerConfig};
 use std::fmt;
 use std::sync::Arc;
-use types::Role;
+use std::time::Instant;
+use types::{Binding, CertificateName, Role};
 
 /// How a process proves who it is and checks its peers, in one role.
 #[derive(Clone)]
 pub struct Credentials {
-    own: PeerIdentity,
+    name: CertificateName,
+    source: Source,
+}
+
+/// Where the settings of a connection come from.
+#[derive(Clone)]
+enum Source {
+    /// A token.
+    Token(Arc<TlsSettings>),
+    /// Certificate files of the operator's.
+    Files(Arc<WatchedFiles>),
+}
+
+/// The settings of new connections.
+pub(crate) struct TlsSettings {
+    pub own: PeerIdentity,
     client: Arc<ClientConfig>,
     server: Arc<ServerConfig>,
 }
 
+impl TlsSettings {
+    /// Settings of a process that shows this certificate and checks peers by `verifier`.
+    pub fn new(own: PeerIdentity, signed: SignedKey, verifier: JobVerifier) -> Result<Self, rustls::Error> {
+        let provider = Arc::new(provider());
+        let verifier = Arc::new(verifier);
+        let SignedKey { chain, key } = signed;
+        let mut client = ClientConfig::builder_with_provider(provider.clone())
+            .with_protocol_versions(&[&TLS13])?
+            .dangerous()
+            .with_custom_certificate_verifier(verifier.clone())
+            .with_client_auth_cert(chain.clone(), key.clone_key())?;
+        client.resumption = rustls::client::Resumption::disabled();
+        client.enable_sni = false;
+        let mut server = ServerConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&TLS13])?
+            .with_client_cert_verifier(verifier)
+            .with_single_cert(chain, key)?;
+        server.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
+        server.send_tls13_tickets = 0;
+        server.max_early_data_size = 0;
+        Ok(Self { own, client: Arc::new(client), server: Arc::new(server) })
+    }
+}
+
 impl fmt::Debug for Credentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Credentials({})", self.own.name)
+        write!(f, "Credentials({})", self.name)
     }
 }
 
@@ -39,8 +81,7 @@ impl Credentials {
     fn of_job(token: &JobToken, role: Role, name: &str, now: UnixTime) -> Result<Self, TokenError> {
         let authority = token.authority()?;
         let signed = authority.sign(role, name, Lifetime::of_process(now)).map_err(TokenError::Signing)?;
-        let authorities = [authority.certificate().clone()];
-        Self::new(signed, &authorities).map_err(TokenError::Signing)
+        Self::new(signed, authority.certificate()).map_err(TokenError::Signing)
     }
 
     fn of_restricted(token: &RestrictedToken, role: Role) -> Result<Self, TokenError> {
@@ -51,55 +92,62 @@ impl Credentials {
                 "the token is a {theirs}'s and this process is a {role}; give it a {role}'s token or the job token"
             )));
         }
-        let signed = SignedKey { certificate: token.certificate.clone(), key: token.key.clone_key() };
-        let authorities = [token.authority.clone()];
-        Self::new(signed, &authorities).map_err(TokenError::Signing)
+        let signed = SignedKey { chain: vec![token.certificate.clone()], key: token.key.clone_key() };
+        Self::new(signed, &token.authority).map_err(TokenError::Signing)
     }
 
-    fn new(signed: SignedKey, authorities: &[CertificateDer<'_>]) -> Result<Self, String> {
-        let own = PeerIdentity::of(&signed.certificate)?;
-        let provider = Arc::new(provider());
-        let verifier = JobVerifier::new(own.name.job(), authorities, provider.signature_verification_algorithms)?;
-        let verifier = Arc::new(verifier);
-        let chain = vec![signed.certificate];
-        let text = |error: rustls::Error| error.to_string();
-        let mut client = ClientConfig::builder_with_provider(provider.clone())
-            .with_protocol_versions(&[&TLS13])
-            .map_err(text)?
-            .dangerous()
-            .with_custom_certificate_verifier(verifier.clone())
-            .with_client_auth_cert(chain.clone(), signed.key.clone_key())
-            .map_err(text)?;
-        client.resumption = rustls::client::Resumption::disabled();
-        client.enable_sni = false;
-        let mut server = ServerConfig::builder_with_provider(provider)
-            .with_protocol_versions(&[&TLS13])
-            .map_err(text)?
-            .with_client_cert_verifier(verifier)
-            .with_single_cert(chain, signed.key)
-            .map_err(text)?;
-        server.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
-        server.send_tls13_tickets = 0;
-        server.max_early_data_size = 0;
-        Ok(Self { own, client: Arc::new(client), server: Arc::new(server) })
+    fn new(signed: SignedKey, authority: &CertificateDer<'_>) -> Result<Self, String> {
+        let own = PeerIdentity::of(signed.certificate())?;
+        let name = own.name.clone();
+        let verifier = JobVerifier::new(name.job(), std::slice::from_ref(authority))?;
+        let settings = TlsSettings::new(own, signed, verifier).map_err(|error| error.to_string())?;
+        Ok(Self { name, source: Source::Token(Arc::new(settings)) })
     }
 
-    /// Who this process is.
+    /// Credentials from certificate files.
+    pub(crate) fn watching(name: CertificateName, files: WatchedFiles) -> Self {
+        Self { name, source: Source::Files(Arc::new(files)) }
+    }
+
+    fn current(&self) -> Arc<TlsSettings> {
+        match &self.source {
+            Source::Token(settings) => settings.clone(),
+            Source::Files(files) => files.current(Instant::now()),
+        }
+    }
+
+    /// The job, role and name of this process.
     #[must_use]
-    pub fn own(&self) -> &PeerIdentity {
-        &self.own
+    pub fn name(&self) -> &CertificateName {
+        &self.name
     }
 
-    /// Settings of the ends of connections that it calls.
+    /// Who this process is, by its certificate of now.
+    #[must_use]
+    pub fn own(&self) -> PeerIdentity {
+        self.current().own.clone()
+    }
+
+    /// What the name of the node at the other end of a connection is bound to. All processes of a
+    /// job have tokens, or all have certificates of the operator's.
+    #[must_use]
+    pub fn binding_of(&self, peer: &PeerIdentity) -> Binding {
+        match self.source {
+            Source::Token(_) => Binding::Key(peer.key),
+            Source::Files(_) => Binding::Certificate(peer.name.clone()),
+        }
+    }
+
+    /// Settings of the ends of new connections that it calls.
     #[must_use]
     pub fn client(&self) -> Arc<ClientConfig> {
-        self.client.clone()
+        self.current().client.clone()
     }
 
-    /// Settings of the ends of connections that it accepts.
+    /// Settings of the ends of new connections that it accepts.
     #[must_use]
     pub fn server(&self) -> Arc<ServerConfig> {
-        self.server.clone()
+        self.current().server.clone()
     }
 }
 

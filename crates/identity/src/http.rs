@@ -2,18 +2,20 @@
 //!
 //! With tokens, a reader sends a *bearer*: 32 bytes that HKDF derives from the job token under the
 //! label `http-reader`. A process compares SHA-256 of the bearer that it gets with the digest that
-//! it knows. With certificates of the operator's own, a reader has a client certificate instead.
+//! it knows. With certificates of the operator's own, a reader has a client certificate of the role
+//! reader instead, and the pages are shown under the process's own certificate.
 
-use crate::Credentials;
 use crate::authority::{Authority, Lifetime};
 use crate::credentials::provider;
 use crate::token::{HttpBearer, HttpPart, Token, TokenError};
+use crate::{Credentials, PeerIdentity};
 use rustls::ServerConfig;
-use rustls::pki_types::UnixTime;
+use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::version::TLS13;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use types::Role;
 
 /// What a reader of the HTTP pages must show.
 #[derive(Default)]
@@ -28,7 +30,8 @@ enum Proof {
         /// Signs the certificate of the pages. A restricted token has none.
         authority: Option<Box<Authority>>,
     },
-    Certificate(Arc<ServerConfig>),
+    /// The certificate files of this process may change, so each connection asks for them.
+    Certificate(Credentials),
 }
 
 impl fmt::Debug for HttpReaders {
@@ -65,10 +68,10 @@ impl HttpReaders {
         Ok(Self(Proof::Bearer { digest, authority }))
     }
 
-    /// Readers with a client certificate that these credentials accept.
+    /// Readers with a client certificate of the role reader that these credentials accept.
     #[must_use]
-    pub fn of_certificates(credentials: &Credentials) -> Self {
-        Self(Proof::Certificate(credentials.server()))
+    pub fn of_certificates(credentials: Credentials) -> Self {
+        Self(Proof::Certificate(credentials))
     }
 
     /// Whether a reader must send a bearer.
@@ -77,12 +80,22 @@ impl HttpReaders {
         matches!(self.0, Proof::Bearer { .. })
     }
 
-    /// Whether a request with this bearer may read. The comparison takes the same time wherever the
-    /// bearers differ.
+    /// Whether a reader must have a client certificate.
     #[must_use]
-    pub fn admit(&self, bearer: Option<&str>) -> bool {
+    pub fn ask_for_certificate(&self) -> bool {
+        matches!(self.0, Proof::Certificate(_))
+    }
+
+    /// Whether a request with this bearer may read, on a connection whose client has this
+    /// certificate, which the handshake has verified. The comparison takes the same time wherever
+    /// the bearers differ.
+    #[must_use]
+    pub fn admit(&self, bearer: Option<&str>, certificate: Option<&CertificateDer<'_>>) -> bool {
         match &self.0 {
-            Proof::Nothing | Proof::Certificate(_) => true,
+            Proof::Nothing => true,
+            Proof::Certificate(_) => certificate
+                .and_then(|certificate| PeerIdentity::of(certificate).ok())
+                .is_some_and(|reader| reader.role() == Role::Reader),
             Proof::Bearer { digest, .. } => bearer.and_then(HttpBearer::parse).is_some_and(|theirs| {
                 let pairs = theirs.digest().into_iter().zip(digest);
                 pairs.fold(0, |differences, (theirs, ours)| differences | (theirs ^ ours)) == 0
@@ -101,8 +114,8 @@ impl HttpReaders {
         }
     }
 
-    /// The TLS settings for connections to this address of the host. The certificate is for the
-    /// address and for `hosts`.
+    /// The TLS settings for connections to this address of the host. A certificate that is signed
+    /// here is for the address and for `hosts`.
     pub fn tls(&self, address: IpAddr, hosts: &[String]) -> Result<Arc<ServerConfig>, String> {
         match &self.0 {
             Proof::Nothing => Err("there is no token to sign a certificate with".to_owned()),
@@ -111,7 +124,7 @@ impl HttpReaders {
                     .to_owned())
             }
             Proof::Bearer { authority: Some(authority), .. } => sign(authority, address, hosts),
-            Proof::Certificate(config) => Ok(config.clone()),
+            Proof::Certificate(credentials) => Ok(credentials.server()),
         }
     }
 }
@@ -123,7 +136,7 @@ fn sign(authority: &Authority, address: IpAddr, hosts: &[String]) -> Result<Arc<
         .with_protocol_versions(&[&TLS13])
         .map_err(text)?
         .with_no_client_auth()
-        .with_single_cert(vec![signed.certificate], signed.key)
+        .with_single_cert(signed.chain, signed.key)
         .map_err(text)?;
     config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
@@ -134,9 +147,8 @@ fn sign(authority: &Authority, address: IpAddr, hosts: &[String]) -> Result<Arc<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{JobToken, PeerIdentity};
+    use crate::JobToken;
     use std::time::Duration;
-    use types::Role;
 
     fn address() -> IpAddr {
         [10, 0, 0, 7].into()
@@ -153,14 +165,14 @@ mod tests {
         let server = Token::parse(&server.text()).expect("a token");
         for readers in [HttpReaders::of_token(&server), HttpReaders::of_token(&Token::Job(token))] {
             let readers = readers.expect("a digest");
-            assert!(readers.ask_for_bearer() && readers.admit(Some(&bearer)));
+            assert!(readers.ask_for_bearer() && readers.admit(Some(&bearer), None));
             let digest = crate::token::HttpBearer::parse(&bearer).expect("a bearer").digest();
             let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
             for wrong in [None, Some(&other[..]), Some(""), Some(&bearer[..62]), Some(&digest)] {
-                assert!(!readers.admit(wrong), "{wrong:?}");
+                assert!(!readers.admit(wrong, None), "{wrong:?}");
             }
         }
-        assert!(HttpReaders::anyone().admit(None));
+        assert!(HttpReaders::anyone().admit(None, None));
     }
 
     #[test]
@@ -180,9 +192,27 @@ mod tests {
         let authority = token.authority().expect("an authority");
         let lifetime = Lifetime::of_process(UnixTime::now());
         let signed = authority.sign_for_http(&[address()], &["host.example".to_owned()], lifetime).expect("signed");
-        let error = PeerIdentity::of(&signed.certificate).expect_err("no URI");
+        let error = PeerIdentity::of(signed.certificate()).expect_err("no URI");
         assert!(error.contains("exactly one URI"), "{error}");
         assert!(authority.sign_for_http(&[], &["h\u{f6}st".to_owned()], lifetime).is_err());
+    }
+
+    #[test]
+    fn readers_with_certificates_need_the_role_reader() {
+        let token = JobToken::create().expect("random bytes");
+        let authority = token.authority().expect("an authority");
+        let lifetime = Lifetime::of_process(UnixTime::now());
+        let credentials = Credentials::of_token(&Token::Job(token.clone()), Role::Server, "s", UnixTime::now());
+        let readers = HttpReaders::of_certificates(credentials.expect("signed"));
+        let bearer = token.http_bearer().text();
+        assert!(!readers.admit(None, None) && !readers.admit(Some(&bearer), None), "no certificate");
+        for role in Role::ALL {
+            let signed = authority.sign(role, "r", lifetime).expect("signed");
+            assert_eq!(readers.admit(None, Some(signed.certificate())), role == Role::Reader, "{role}");
+        }
+        let pages = authority.sign_for_http(&[address()], &[], lifetime).expect("signed");
+        assert!(!readers.admit(None, Some(pages.certificate())), "a certificate without a role");
+        assert!(readers.use_tls("127.0.0.1:1".parse().expect("an address")), "on loopback, too");
     }
 
     #[test]

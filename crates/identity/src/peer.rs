@@ -1,9 +1,8 @@
 //! What a verified certificate says of a peer.
 
-use crate::CertificateName;
 use ring::digest::{SHA256, digest};
 use rustls::pki_types::CertificateDer;
-use types::{KeyFingerprint, Role};
+use types::{Binding, CertificateName, CertificateNameError, KeyFingerprint, Role};
 use webpki::EndEntityCert;
 
 /// Who is at the other end of a connection, by its certificate.
@@ -23,11 +22,20 @@ impl PeerIdentity {
         let (Some(name), None) = (names.next(), names.next()) else {
             return Err("it does not have exactly one URI as its subject alternative name".to_owned());
         };
-        let name = name.parse().map_err(|error: crate::CertificateNameError| error.to_string())?;
+        let name = name.parse().map_err(|error: CertificateNameError| error.to_string())?;
         let key = digest(&SHA256, certificate.subject_public_key_info().as_ref());
         let mut fingerprint = [0; 32];
         fingerprint.copy_from_slice(key.as_ref());
         Ok(Self { name, key: KeyFingerprint(fingerprint) })
+    }
+
+    /// Whether it is the process that a node's name is bound to.
+    #[must_use]
+    pub fn is(&self, binding: &Binding) -> bool {
+        match binding {
+            Binding::Key(key) => self.key == *key,
+            Binding::Certificate(name) => self.name == *name,
+        }
     }
 
     /// The role in the certificate.

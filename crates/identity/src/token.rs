@@ -9,6 +9,7 @@
 
 use crate::PeerIdentity;
 use crate::authority::{Authority, Lifetime};
+use crate::private_file::{self, PrivateFileError};
 use ring::digest::{SHA256, digest};
 use ring::hkdf::{HKDF_SHA256, KeyType, Prk, Salt};
 use ring::rand::{SecureRandom, SystemRandom};
@@ -42,6 +43,9 @@ pub enum TokenError {
         /// What the system says.
         error: std::io::Error,
     },
+    /// Other users can read the file.
+    #[error(transparent)]
+    NotPrivate(#[from] PrivateFileError),
     /// The file holds something else.
     #[error("{} is not a token file: {why}; make one with `slackwater token create > job.token`", path.display())]
     NotAToken {
@@ -154,7 +158,7 @@ impl JobToken {
         let authority = self.authority()?;
         let signed = authority.sign(role, name, lifetime).map_err(TokenError::Signing)?;
         Ok(RestrictedToken {
-            certificate: signed.certificate,
+            certificate: signed.certificate().clone(),
             key: signed.key,
             authority: authority.certificate().clone(),
             http: match role {
@@ -240,7 +244,7 @@ pub enum Token {
 }
 
 impl Token {
-    /// Reads a token file. Does not check which users can read it.
+    /// Reads a token file. Refuses one that users other than its owner can read.
     pub fn read(path: &Path) -> Result<Self, TokenError> {
         let unreadable = |error| TokenError::Unreadable { path: path.to_owned(), error };
         let bytes = std::fs::metadata(path).map_err(unreadable)?.len();
@@ -248,6 +252,7 @@ impl Token {
         if bytes > MOST_BYTES {
             return Err(not(format!("it has {bytes} bytes")));
         }
+        private_file::check(path)?;
         let text = Zeroizing::new(std::fs::read(path).map_err(unreadable)?);
         let text = std::str::from_utf8(&text).map_err(|_| not("it is not text".to_owned()))?;
         Self::parse(text).map_err(not)
@@ -311,7 +316,7 @@ impl Token {
     }
 }
 
-fn pem(what: &str, bytes: &[u8]) -> String {
+pub(crate) fn pem(what: &str, bytes: &[u8]) -> String {
     use base64::Engine;
     let text = Zeroizing::new(base64::engine::general_purpose::STANDARD.encode(bytes));
     let mut out = format!("-----BEGIN {what}-----\n");

@@ -2,6 +2,7 @@
 //! job's authority, valid now, for this job.
 
 use crate::PeerIdentity;
+use crate::credentials::provider;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, TrustAnchor, UnixTime};
@@ -37,29 +38,27 @@ pub(crate) struct JobVerifier {
 }
 
 /// Which end of the connection has the certificate.
-#[derive(Clone, Copy)]
-enum End {
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
     Caller,
     Called,
 }
 
 impl JobVerifier {
     /// Accepts what one of these authorities has signed for this job.
-    pub fn new(
-        job: &str,
-        authorities: &[CertificateDer<'_>],
-        algorithms: WebPkiSupportedAlgorithms,
-    ) -> Result<Self, String> {
+    pub fn new(job: &str, authorities: &[CertificateDer<'_>]) -> Result<Self, String> {
+        let algorithms = provider().signature_verification_algorithms;
         let anchor = |certificate: &CertificateDer<'_>| {
             webpki::anchor_from_trusted_cert(certificate).map(|anchor| anchor.to_owned())
         };
         let authorities = authorities.iter().map(anchor).collect::<Result<_, _>>();
         let authorities =
-            authorities.map_err(|error| format!("the certificate of the authority is malformed: {error}"))?;
+            authorities.map_err(|error| format!("the certificate of an authority is malformed: {error}"))?;
         Ok(Self { job: job.to_owned(), authorities, algorithms })
     }
 
-    fn verify(
+    /// Verifies the certificate of one end of a connection.
+    pub fn verify(
         &self,
         certificate: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],

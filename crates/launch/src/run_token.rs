@@ -1,13 +1,14 @@
-//! The token file of a run that a launcher starts: mode 0600, and gone with the launcher.
+//! The token file of a run that a launcher starts: mode 0600, in a private folder (mode 0700), and
+//! gone with the launcher.
 
 use identity::{JobToken, TokenError};
-use std::fs::OpenOptions;
+use std::fs::{DirBuilder, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// A new job token in a file of its own. Dropping it removes the file, unless that happens in
-/// another process: a fork has this object, too.
+/// A new job token in a file and a folder of its own. Dropping it removes both, unless that happens
+/// in another process: a fork has this object, too.
 ///
 /// ```
 /// use launch::RunToken;
@@ -46,10 +47,11 @@ impl RunToken {
     /// Makes a token and writes it to a file that only this user can read.
     pub fn create() -> Result<Self, RunTokenError> {
         let token = JobToken::create()?;
-        let name = format!("slackwater-{}-{}.token", std::process::id(), token.job());
-        let path = std::env::temp_dir().join(name);
+        let folder = std::env::temp_dir().join(format!("slackwater-{}-{}", std::process::id(), token.job()));
+        let path = folder.join("job.token");
         let write = || {
-            // Never follows or reuses a file that another process made.
+            // Fails if it exists: never uses a folder that another process made.
+            DirBuilder::new().mode(0o700).create(&folder)?;
             let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
             file.write_all(token.text().as_bytes())
         };
@@ -71,7 +73,8 @@ impl Drop for RunToken {
         if self.maker != std::process::id() {
             return;
         }
-        if let Err(error) = std::fs::remove_file(&self.path) {
+        let folder = || self.path.parent().map_or(Ok(()), std::fs::remove_dir);
+        if let Err(error) = std::fs::remove_file(&self.path).and_then(|()| folder()) {
             tracing::warn!(path = %self.path.display(), %error, "cannot remove the token file of the run; remove it");
         }
     }
@@ -86,8 +89,11 @@ mod tests {
     fn token_file_is_for_its_user_only_and_differs_for_each_run() {
         let [one, other] = [RunToken::create().expect("a token"), RunToken::create().expect("a token")];
         assert_ne!(one.path(), other.path());
-        let mode = std::fs::metadata(one.path()).expect("a file").permissions().mode();
-        assert_eq!(mode & 0o777, 0o600);
+        let mode = |path: &Path| std::fs::metadata(path).expect("it exists").permissions().mode() & 0o777;
+        let folder = one.path().parent().expect("a folder").to_owned();
+        assert_eq!((mode(one.path()), mode(&folder)), (0o600, 0o700));
         assert!(matches!(identity::Token::read(one.path()), Ok(identity::Token::Job(_))));
+        drop(one);
+        assert!(!folder.exists(), "the folder goes with the file");
     }
 }

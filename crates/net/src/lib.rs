@@ -27,7 +27,7 @@ pub use socket::{Limits, SameHost, Security, SocketSettings, SocketTransport, So
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
-use types::{KeyFingerprint, NodeId, Refusals};
+use types::{Binding, NodeId, Refusals};
 use wire::{Frame, Member};
 
 /// An event that a transport reports.
@@ -77,8 +77,9 @@ pub trait Transport: Send {
     fn incompatible(&self) -> Option<String> {
         None
     }
-    /// The key of the connection that this node's frames last came on; `None` in an insecure run.
-    fn key_of(&self, node: NodeId) -> Option<KeyFingerprint> {
+    /// Who is at the other end of the connection that this node's frames last came on; `None` in an
+    /// insecure run.
+    fn binding_of(&self, node: NodeId) -> Option<Binding> {
         let _ = node;
         None
     }

@@ -61,11 +61,11 @@ fn socket_nodes(names: &[NodeId], same_host: SameHost, token: Option<&Token>) ->
         };
         let credentials =
             token.map(|token| Credentials::of_token(token, role, "test", UnixTime::now()).expect("signed"));
-        let key = credentials.as_ref().map(|credentials| credentials.own().key);
+        let binding = credentials.as_ref().map(|credentials| credentials.binding_of(&credentials.own()));
         let security = credentials.map_or(Security::Insecure, Security::Tls);
         let settings = SocketSettings { pauses, pool: Pool::new(), same_host, security, limits: Limits::default() };
         let (transport, waiter, address) = listen(any_port, settings).expect("a free port");
-        members.push(Member { node: *name, address: address.to_string(), key });
+        members.push(Member { node: *name, address: address.to_string(), binding });
         nodes.push(Node { name: *name, transport: Box::new(transport), waiter: Box::new(waiter) });
     }
     nodes.iter_mut().for_each(|node| node.transport.know(&members));
@@ -519,7 +519,7 @@ fn one_that_called() -> (Node, SocketAddr, std::net::TcpStream) {
     let server = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
     let (mut worker, address) = lone(ONE);
     let at = server.local_addr().expect("an address").to_string();
-    worker.transport.know(&[Member { node: SERVER, address: at, key: None }]);
+    worker.transport.know(&[Member { node: SERVER, address: at, binding: None }]);
     worker.send(heartbeat(ONE, SERVER, 1));
     worker.transport.flush();
     let (called, _) = server.accept().expect("called");

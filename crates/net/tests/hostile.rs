@@ -530,7 +530,7 @@ fn a_process_killed_within_a_frame_loses_its_connection() {
 #[test]
 fn a_refused_peer_is_reported_as_disconnected_and_can_call_again() {
     let (mut transport, mut waiter, address) = listen(any_port(), settings()).expect("a free port");
-    transport.know(&[Member { node: NodeId::Worker(3), address: address.to_string(), key: None }]);
+    transport.know(&[Member { node: NodeId::Worker(3), address: address.to_string(), binding: None }]);
     for _ in 0..3 {
         let mut stream = TcpStream::connect(address).expect("a listener");
         stream.write_all(&[bytes_of(&push(3, 1, 4)), vec![0; 100]].concat()).expect("written");

@@ -362,7 +362,7 @@ fn connections_of_one_key_are_bounded() {
     let mut callers = Vec::new();
     for _ in 0..4 {
         let mut caller = Victim::new(false, Security::Tls(credentials.clone()), Limits::default());
-        caller.transport.know(&[Member { node: SERVER, address: victim.address.to_string(), key: None }]);
+        caller.transport.know(&[Member { node: SERVER, address: victim.address.to_string(), binding: None }]);
         caller.transport.send(heartbeat(1));
         caller.transport.flush();
         callers.push(caller);

@@ -199,10 +199,10 @@ impl LeadingCoordinator {
     }
 
     fn take_frame(&mut self, now: Time, frame: Frame, transport: &mut impl Transport) {
-        let key = transport.key_of(frame.head.from);
+        let peer = transport.binding_of(frame.head.from);
         let joins =
             if let Message::Control(Control::Join { token, .. }) = &frame.message { Some(*token) } else { None };
-        self.tell(CoordinatorInput::Frame(now, Box::new(frame), key), transport);
+        self.tell(CoordinatorInput::Frame(now, Box::new(frame), peer), transport);
         // From now on the process speaks under the name that it was given.
         let joined = joins.and_then(|token| self.machine.by_token(token));
         joined.into_iter().for_each(|member| transport.know(&[member]));

@@ -147,7 +147,7 @@ fn run<T, W>(
     let coordinator = start_coordinator((transport, waiter), WORKERS, Some(recorder(NodeId::Coordinator)));
     let mut place_at_coordinator = |node: NodeId| {
         let (mut transport, waiter, address) = place(node);
-        transport.know(&[Member { node: NodeId::Coordinator, address: coordinator_address.clone(), key: None }]);
+        transport.know(&[Member { node: NodeId::Coordinator, address: coordinator_address.clone(), binding: None }]);
         (transport, waiter, address)
     };
     let (transport, waiter, address) = place_at_coordinator(NodeId::Server(99));

@@ -7,7 +7,8 @@
 //! - A connection ends at its deadline ([`ExporterSettings::deadline`]), whatever the client does.
 //! - A request needs a `Host` that names this process by address, as `localhost` or by a name of
 //!   the settings. So a web page whose host name leads here (DNS rebinding) reads nothing.
-//! - In a secured run a request needs the bearer, on loopback too, or the client a certificate.
+//! - In a secured run a request needs the bearer, on loopback too, or the client a certificate of
+//!   the role reader.
 
 mod connections;
 mod request;
@@ -16,6 +17,7 @@ use crate::Metrics;
 use connections::{Connections, Place};
 use identity::HttpReaders;
 use request::{Answer, REQUEST_BYTES, Request};
+use rustls::pki_types::CertificateDer;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
@@ -42,7 +44,7 @@ const TLS_HANDSHAKE: u8 = 22;
 /// use observe::ExporterSettings;
 ///
 /// let settings = ExporterSettings { hosts: vec!["node7.example.org".to_owned()], ..ExporterSettings::default() };
-/// assert!(settings.readers.admit(None), "anyone may read by default");
+/// assert!(settings.readers.admit(None, None), "anyone may read by default");
 /// ```
 #[derive(Debug)]
 pub struct ExporterSettings {
@@ -73,7 +75,8 @@ struct Pages {
     metrics: Metrics,
     settings: ExporterSettings,
     tls: bool,
-    /// TLS settings by the address of this host that was called.
+    /// TLS settings with certificates that were signed here, by the address of this host that was
+    /// called.
     configs: Mutex<Vec<(IpAddr, Arc<ServerConfig>)>>,
 }
 
@@ -165,11 +168,15 @@ impl Pages {
             (true, true) => {
                 let connection = ServerConnection::new(self.config(called)?).map_err(io::Error::other)?;
                 let mut stream = StreamOwned::new(connection, stream);
-                self.exchange(&mut stream, place)?;
+                while stream.conn.is_handshaking() {
+                    stream.conn.complete_io(&mut stream.sock)?;
+                }
+                let certificate = stream.conn.peer_certificates().and_then(|chain| chain.first()).cloned();
+                self.exchange(&mut stream, certificate.as_ref(), place)?;
                 stream.conn.send_close_notify();
                 stream.flush()
             }
-            (false, false) => self.exchange(&mut stream, place),
+            (false, false) => self.exchange(&mut stream, None, place),
             (true, false) => {
                 read_request(&mut stream)?;
                 Answer::NeedsTls.write(&mut stream, true)
@@ -178,11 +185,16 @@ impl Pages {
         }
     }
 
-    fn exchange(&self, stream: &mut (impl Read + Write), place: &Place) -> io::Result<()> {
+    fn exchange(
+        &self,
+        stream: &mut (impl Read + Write),
+        certificate: Option<&CertificateDer<'_>>,
+        place: &Place,
+    ) -> io::Result<()> {
         let bytes = read_request(stream)?;
         let request = Request::parse(&bytes);
         let answer = match &request {
-            Some(request) => request.judge(&self.settings, &self.metrics),
+            Some(request) => request.judge(certificate, &self.settings, &self.metrics),
             None => Answer::Malformed,
         };
         if !answer.is_refusal() {
@@ -193,6 +205,10 @@ impl Pages {
 
     /// The TLS settings for a called address of this host.
     fn config(&self, called: IpAddr) -> io::Result<Arc<ServerConfig>> {
+        if self.settings.readers.ask_for_certificate() {
+            // The certificate is of files that may change, and the same for every address.
+            return self.settings.readers.tls(called, &self.settings.hosts).map_err(io::Error::other);
+        }
         let mut configs = self.configs.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, config)) = configs.iter().find(|(address, _)| *address == called) {
             return Ok(config.clone());

@@ -6,6 +6,7 @@
 
 mod bandwidth;
 mod bounds;
+mod certificate_name;
 mod clock;
 mod codecs;
 mod id;
@@ -26,6 +27,7 @@ pub use bandwidth::{Bandwidth, BandwidthError};
 pub use bounds::{
     HELD_CLOCKS, OPEN_READS, PARKED_READS, READS_AT_ONCE, UNACKNOWLEDGED_ITEMS, promotion_delay, serving_lease,
 };
+pub use certificate_name::{CertificateName, CertificateNameError};
 pub use clock::{Clock, Span, Time};
 pub use codecs::Codecs;
 pub use id::{NodeId, PlanNumber, ShardId, Source, TableId, WorkerId};
@@ -35,7 +37,7 @@ pub use mix::{SplitMix64, mix};
 pub use plan::{Chain, Placed, Plan};
 pub use policy::{Combine, Consistency, Reduce};
 pub use refusal::{RefusalReason, Refusals};
-pub use role::{KeyFingerprint, Role};
+pub use role::{Binding, KeyFingerprint, Role};
 pub use run_size::RunSize;
 pub use spec::{CacheSpec, Initial, NumberType, PART_BYTES, SpecError, TableShape, TableSpec};
 pub use updater::{Setting, UpdaterSpec};

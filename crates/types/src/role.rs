@@ -1,5 +1,6 @@
 //! Who a process is: its role in a run, and what its name is bound to.
 
+use crate::CertificateName;
 use std::fmt;
 use std::str::FromStr;
 
@@ -68,5 +69,24 @@ impl fmt::Display for KeyFingerprint {
 impl fmt::Debug for KeyFingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "KeyFingerprint({self})")
+    }
+}
+
+/// What the name of a node is bound to: by it, peers tell the node from every other process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Binding {
+    /// A key that the process made from its token, and has until it ends.
+    Key(KeyFingerprint),
+    /// The name in a certificate of the operator's: its key changes when the certificate is
+    /// renewed.
+    Certificate(CertificateName),
+}
+
+impl fmt::Display for Binding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Key(key) => write!(f, "key {key}"),
+            Self::Certificate(name) => write!(f, "certificate {name}"),
+        }
     }
 }

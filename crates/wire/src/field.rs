@@ -5,9 +5,9 @@
 
 use crate::frame::WireError;
 use types::{
-    CacheSpec, Chain, Clock, Codecs, Combine, Consistency, Initial, KeyFingerprint, Measured, NodeId, NumberType,
-    Placement, Plan, PlanNumber, Position, Reduce, Setting, ShardId, Source, Span, TableId, TableShape, TableSpec,
-    Time, UpdaterSpec, WorkerId,
+    Binding, CacheSpec, CertificateName, Chain, Clock, Codecs, Combine, Consistency, Initial, KeyFingerprint, Measured,
+    NodeId, NumberType, Placement, Plan, PlanNumber, Position, Reduce, Setting, ShardId, Source, Span, TableId,
+    TableShape, TableSpec, Time, UpdaterSpec, WorkerId,
 };
 
 /// A type that can be part of a message's body, or of a recording.
@@ -178,6 +178,18 @@ impl Field for KeyFingerprint {
         Ok(Self(bytes))
     }
 }
+
+impl Field for CertificateName {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.to_string().put(out);
+    }
+    fn get(input: &mut Reader<'_>) -> Result<Self, WireError> {
+        let text = String::get(input)?;
+        text.parse().map_err(|_| WireError::Malformed("the name of a certificate that is not valid"))
+    }
+}
+
+crate::tuple_variants!(Binding { 0 => Key(key), 1 => Certificate(name) });
 
 impl Field for NodeId {
     fn put(&self, out: &mut Vec<u8>) {

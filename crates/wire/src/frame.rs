@@ -27,7 +27,7 @@ use types::{Clock, NodeId, PART_BYTES, PlanNumber, Source};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// The version of this format. A node refuses peers of another version.
-pub const VERSION: u16 = 6;
+pub const VERSION: u16 = 7;
 /// The size of the fixed header in bytes.
 pub const HEADER_BYTES: usize = 88;
 /// The largest accepted body in bytes: a plan with 100,000 members fits.

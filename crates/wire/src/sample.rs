@@ -7,8 +7,8 @@
 use crate::keys::{KeyPart, Signature};
 use crate::{Control, Frame, Head, Message, Payload, Pool};
 use types::{
-    Clock, Combine, KeyFingerprint, NodeId, PlanNumber, Position, PositionRange, Reduce, Setting, ShardId, Source,
-    Span, SplitMix64, TableId, Time, WorkerId,
+    Binding, CertificateName, Clock, Combine, KeyFingerprint, NodeId, PlanNumber, Position, PositionRange, Reduce,
+    Role, Setting, ShardId, Source, Span, SplitMix64, TableId, Time, WorkerId,
 };
 
 /// Small numbers are below this.
@@ -113,6 +113,26 @@ impl Sample for bool {
 impl Sample for KeyFingerprint {
     fn sample(random: &mut SplitMix64) -> Self {
         Self([random.draw() as u8; 32])
+    }
+}
+
+impl Sample for CertificateName {
+    fn sample(random: &mut SplitMix64) -> Self {
+        loop {
+            let role = Role::ALL[random.below(Role::ALL.len() as u64) as usize];
+            if let Ok(name) = Self::new("job", role, &format!("host-{}", random.below(SMALL))) {
+                return name;
+            }
+        }
+    }
+}
+
+impl Sample for Binding {
+    fn sample(random: &mut SplitMix64) -> Self {
+        match random.below(2) {
+            0 => Self::Key(Sample::sample(random)),
+            _ => Self::Certificate(Sample::sample(random)),
+        }
     }
 }
 

@@ -196,7 +196,7 @@ mod tests {
         MemberStatus {
             node,
             address: "10.0.0.1:7001".to_owned(),
-            key: None,
+            binding: None,
             state,
             silent,
             clock,

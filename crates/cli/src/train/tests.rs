@@ -47,7 +47,7 @@ impl Served {
         let job = prepare(&given, None).expect("the job makes sense").expect("there is one");
         let options = MetricsOptions { address: "127.0.0.1:0".to_owned(), step: 0, hosts: Vec::new() };
         let insecure = SecurityOptions { insecure: true, ..SecurityOptions::default() };
-        let (metrics, exporter) = options.serve(&insecure).expect("a port is free");
+        let (metrics, exporter) = options.serve(&insecure, Role::Worker).expect("a port is free");
         Self { job, interrupt: Interrupt::unheard(), metrics, exporter }
     }
 

@@ -25,7 +25,7 @@ use types::{RunSize, Span, Time};
 use wire::{Field, Reader, WireError};
 
 /// The version of the memory's format.
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 
 /// Why a coordinator cannot resume from a memory.
 #[derive(Clone, Debug, PartialEq, Eq)]

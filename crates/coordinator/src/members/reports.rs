@@ -65,7 +65,7 @@ impl Members {
         let status = |(node, member): (&NodeId, &MemberRecord)| MemberStatus {
             node: *node,
             address: member.address.clone(),
-            key: member.key,
+            binding: member.binding.clone(),
             state: match (&member.expelled, member.gone, member.since) {
                 (Some(reason), ..) => MemberState::Lost { reason: reason.clone() },
                 (None, true, _) => MemberState::Left,

@@ -10,7 +10,7 @@ fn settings(servers: u32, workers: u32) -> Settings {
 fn join(members: &mut Members, settings: &Settings, role: NodeRole, token: u64) -> Result<GivenPlace, String> {
     members.join(
         settings,
-        JoinRequest { role, place: None, address: format!("host:{token}"), token, key: None },
+        JoinRequest { role, place: None, address: format!("host:{token}"), token, binding: None },
         Time(0),
     )
 }

@@ -64,8 +64,8 @@ fn members_of_a_job_learn_each_others_names_and_keys() {
         assert_eq!(caller.protocol_version(), Some(rustls::ProtocolVersion::TLSv1_3));
         assert_eq!(caller.handshake_kind(), Some(HandshakeKind::Full), "nothing is resumed");
         let seen = |end: &Connection| PeerIdentity::of(&end.peer_certificates().expect("a certificate")[0]);
-        assert_eq!(seen(&called).as_ref(), Ok(worker.own()));
-        assert_eq!(seen(&caller).as_ref(), Ok(server.own()));
+        assert_eq!(seen(&called), Ok(worker.own()));
+        assert_eq!(seen(&caller), Ok(server.own()));
     }
     let another = member(&token, Role::Worker, "w-1");
     assert_ne!(another.own().key, worker.own().key, "each process has its own key");
@@ -115,12 +115,8 @@ fn a_caller_without_a_certificate_is_refused() {
         .expect("TLS 1.3")
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(
-            JobVerifier::new(
-                &token.job(),
-                &[token.authority().expect("an authority").certificate().clone()],
-                provider().signature_verification_algorithms,
-            )
-            .expect("an authority"),
+            JobVerifier::new(&token.job(), &[token.authority().expect("an authority").certificate().clone()])
+                .expect("an authority"),
         ))
         .with_no_client_auth();
     let name = ServerName::try_from("slackwater").expect("a name");

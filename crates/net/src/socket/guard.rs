@@ -2,10 +2,13 @@
 //!
 //! | when | what must hold |
 //! | --- | --- |
-//! | a handshake has ended on a connection that this node made | the peer has the role and the key of the node that was called |
-//! | a frame arrives | its sender's name is bound to the key of the connection, and the role may send it (`wire::may_send`). A process without a place may only ask |
+//! | a handshake has ended on a connection that this node made | the peer has the role of the node that was called, and is the process that its name is bound to |
+//! | a frame arrives | its sender's name is bound to the peer of the connection, and the role may send it (`wire::may_send`). A process without a place may only ask |
 //!
-//! A name that the coordinator has not given yet (a provisional name) is bound to the key of the
+//! A name is bound to a key, or to the name in a certificate of the operator's, which may be
+//! renewed.
+//!
+//! A name that the coordinator has not given yet (a provisional name) is bound to the peer of the
 //! connection that uses it first, as long as that connection is open. In an insecure run the guard
 //! accepts everything.
 
@@ -16,7 +19,7 @@ use identity::{Credentials, PeerIdentity};
 use mio::net::TcpStream;
 use std::collections::BTreeMap;
 use std::io::Result;
-use types::{KeyFingerprint, NodeId, RefusalReason, Role};
+use types::{Binding, NodeId, RefusalReason, Role};
 use wire::{Frame, Member, may_send, may_send_unseated};
 
 /// Names of nodes from this index on are provisional: the coordinator gives none of them.
@@ -51,8 +54,8 @@ impl Verdict {
 /// Which peers a node talks to.
 pub(super) struct Guard {
     security: Security,
-    /// The keys that names are bound to.
-    keys: BTreeMap<NodeId, KeyFingerprint>,
+    /// What names are bound to.
+    bindings: BTreeMap<NodeId, Binding>,
 }
 
 fn role_of(node: NodeId) -> Role {
@@ -73,7 +76,7 @@ pub(super) fn is_provisional(node: NodeId) -> bool {
 
 impl Guard {
     pub fn new(security: Security) -> Self {
-        Self { security, keys: BTreeMap::new() }
+        Self { security, bindings: BTreeMap::new() }
     }
 
     /// The credentials of this node; `None` in an insecure run.
@@ -82,6 +85,11 @@ impl Guard {
             Security::Insecure => None,
             Security::Tls(credentials) => Some(credentials),
         }
+    }
+
+    /// What the name of a peer is bound to; `None` in an insecure run.
+    pub fn binding_of(&self, peer: &PeerIdentity) -> Option<Binding> {
+        self.credentials().map(|credentials| credentials.binding_of(peer))
     }
 
     /// Makes the stream of a connection that this node has made.
@@ -100,19 +108,19 @@ impl Guard {
         }
     }
 
-    /// Learns which keys names are bound to.
+    /// Learns what names are bound to.
     pub fn know(&mut self, members: &[Member]) {
         for member in members {
-            match member.key {
-                Some(key) => self.keys.insert(member.node, key),
-                None => self.keys.remove(&member.node),
+            match &member.binding {
+                Some(binding) => self.bindings.insert(member.node, binding.clone()),
+                None => self.bindings.remove(&member.node),
             };
         }
     }
 
     /// Whether a peer is known to be a node of the run.
     pub fn has_place(&self, peer: &PeerIdentity) -> bool {
-        peer.role() == Role::Coordinator || self.keys.values().any(|key| *key == peer.key)
+        peer.role() == Role::Coordinator || self.bindings.values().any(|binding| peer.is(binding))
     }
 
     /// Whether the peer that answered is the node that was called. Returns why not.
@@ -121,9 +129,10 @@ impl Guard {
             let words = format!("the process there is a {} ({}), and not {node}", peer.role(), peer.name);
             return Err(Refusal::new(RefusalReason::Role, words));
         }
-        match self.keys.get(&node) {
-            Some(key) if *key != peer.key => {
-                let words = format!("the process there has key {}, and {node} has key {key}", peer.key);
+        match self.bindings.get(&node) {
+            Some(binding) if !peer.is(binding) => {
+                let words =
+                    format!("the process there is {} with key {}, and {node} has {binding}", peer.name, peer.key);
                 Err(Refusal::new(RefusalReason::NameTaken, words))
             }
             _ => Ok(()),
@@ -150,7 +159,7 @@ impl Guard {
         if !may_be {
             return Verdict::refused(RefusalReason::Role, format!("a {role} ({}) calls itself {from}", peer.name));
         }
-        let own = credentials.own().role();
+        let own = credentials.name().role();
         if !may_send(role, &frame.message, own) {
             let kind = frame.message.kind_name();
             let words = format!("a {role} ({}) may not send {kind} to a {own}", peer.name);
@@ -167,11 +176,11 @@ impl Guard {
         if from == NodeId::Coordinator {
             return Verdict::Accepted;
         }
-        match self.keys.get(&from) {
-            Some(key) if *key == peer.key => Verdict::Accepted,
-            Some(key) => {
+        match self.bindings.get(&from) {
+            Some(binding) if peer.is(binding) => Verdict::Accepted,
+            Some(binding) => {
                 let words =
-                    format!("{} calls itself {from} and has key {}, but {from} has key {key}", peer.name, peer.key);
+                    format!("{} calls itself {from} and has key {}, but {from} has {binding}", peer.name, peer.key);
                 Verdict::refused(RefusalReason::NameTaken, words)
             }
             None => Verdict::NotYet,

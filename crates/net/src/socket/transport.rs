@@ -26,7 +26,7 @@ use std::io::{ErrorKind, Write};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
-use types::{KeyFingerprint, NodeId, RefusalReason};
+use types::{Binding, KeyFingerprint, NodeId, RefusalReason};
 use wire::{Control, Frame, Head, Member, Message, WireError};
 
 /// Most TCP connections for which reading them all is cheaper than asking the system which have
@@ -333,11 +333,15 @@ impl SocketTransport {
         }
     }
 
-    /// Whether a process with another key uses this name on another connection.
+    /// Who is at the other end of a connection; `None` in an insecure run.
+    fn binding_at(&self, index: usize) -> Option<Binding> {
+        self.guard.binding_of(self.connections.get(index)?.as_ref()?.stream.peer()?)
+    }
+
+    /// Whether another process uses this name on another connection.
     fn is_taken(&self, node: NodeId, index: usize) -> bool {
-        let key = |index: usize| self.connections.get(index)?.as_ref()?.stream.peer().map(|peer| peer.key);
         let other = self.by_node.get(&node).copied().filter(|other| *other != index);
-        other.and_then(key).is_some_and(|other| key(index) != Some(other))
+        other.and_then(|other| self.binding_at(other)).is_some_and(|other| self.binding_at(index) != Some(other))
     }
 
     /// Closes a connection whose peer is not who it should be, or says what it may not.
@@ -379,7 +383,7 @@ impl SocketTransport {
                     }
                 }
                 if self.is_taken(from, index) {
-                    let words = format!("another process with another key is {from} already");
+                    let words = format!("another process is {from} already");
                     self.refuse_peer(index, &Refusal::new(RefusalReason::NameTaken, words));
                     return None;
                 }
@@ -536,9 +540,8 @@ impl Transport for SocketTransport {
 
     fn rename(&mut self, _: NodeId) {}
 
-    fn key_of(&self, node: NodeId) -> Option<KeyFingerprint> {
-        let connection = self.connections.get(*self.by_node.get(&node)?)?.as_ref()?;
-        connection.stream.peer().map(|peer| peer.key)
+    fn binding_of(&self, node: NodeId) -> Option<Binding> {
+        self.binding_at(*self.by_node.get(&node)?)
     }
 
     fn backlog(&self) -> usize {

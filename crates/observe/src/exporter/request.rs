@@ -2,6 +2,7 @@
 
 use super::ExporterSettings;
 use crate::Metrics;
+use rustls::pki_types::CertificateDer;
 use std::io::{self, Write};
 use std::net::IpAddr;
 
@@ -28,6 +29,7 @@ pub(super) enum Answer {
     NeedsTls,
     NoBearer,
     WrongBearer,
+    NoReader,
     NoSuchPage,
     OtherMethod,
     OtherHost,
@@ -63,15 +65,25 @@ impl<'a> Request<'a> {
         Some(Self { method, path, host: host?, authorization })
     }
 
-    /// Decides about the answer. A request that may not read learns nothing else.
-    pub fn judge(&self, settings: &ExporterSettings, metrics: &Metrics) -> Answer {
+    /// Decides about the answer to a client with this certificate. A request that may not read
+    /// learns nothing else.
+    pub fn judge(
+        &self,
+        certificate: Option<&CertificateDer<'_>>,
+        settings: &ExporterSettings,
+        metrics: &Metrics,
+    ) -> Answer {
         let bearer = self.authorization.and_then(|value| value.split_once(' '));
         let bearer =
             bearer.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map(|(_, bearer)| bearer.trim());
         if !is_known_host(self.host, &settings.hosts) {
             Answer::OtherHost
-        } else if !settings.readers.admit(bearer) {
-            if bearer.is_some() { Answer::WrongBearer } else { Answer::NoBearer }
+        } else if !settings.readers.admit(bearer, certificate) {
+            match bearer {
+                _ if settings.readers.ask_for_certificate() => Answer::NoReader,
+                Some(_) => Answer::WrongBearer,
+                None => Answer::NoBearer,
+            }
         } else {
             match (self.method, self.path) {
                 ("GET" | "HEAD", "/metrics") => Answer::Metrics(metrics.text()),
@@ -105,7 +117,12 @@ impl Answer {
     /// Whether the request came from a client that may not read, or was none.
     pub fn is_refusal(&self) -> bool {
         match self {
-            Self::Malformed | Self::NeedsTls | Self::NoBearer | Self::WrongBearer | Self::OtherHost => true,
+            Self::Malformed
+            | Self::NeedsTls
+            | Self::NoBearer
+            | Self::WrongBearer
+            | Self::NoReader
+            | Self::OtherHost => true,
             Self::Metrics(_) | Self::NoSuchPage | Self::OtherMethod => false,
         }
     }
@@ -117,8 +134,8 @@ impl Answer {
             Self::Malformed => ("400 Bad Request", "this is not an HTTP/1 request with one Host header\n"),
             Self::NeedsTls => (
                 "400 Bad Request",
-                "this port speaks HTTPS: call https://, and trust the certificate that `slackwater token ca \
-                 --token-file FILE` prints\n",
+                "this port speaks HTTPS: call https://, and trust the authority of the run. With a token, \
+                 `slackwater token ca --token-file FILE` prints its certificate\n",
             ),
             Self::NoBearer => (
                 "401 Unauthorized",
@@ -129,6 +146,11 @@ impl Answer {
                 "403 Forbidden",
                 "this bearer is not of this job: print the bearer again, with `slackwater token http-bearer \
                  --token-file FILE`, from the token of this run\n",
+            ),
+            Self::NoReader => (
+                "403 Forbidden",
+                "metrics of this run need a client certificate of a reader, with the SAN \
+                 slackwater://JOB/reader/NAME\n",
             ),
             Self::NoSuchPage => ("404 Not Found", "the metrics are at /metrics\n"),
             Self::OtherMethod => ("405 Method Not Allowed", "only GET and HEAD are answered\n"),

@@ -8,7 +8,7 @@
 
 use super::{NodeReport, Status};
 use crate::field::{fields, variants};
-use types::{Clock, KeyFingerprint, NodeId, Plan, PlanNumber, ShardId, Source, Span, TableId, TableSpec, WorkerId};
+use types::{Binding, Clock, NodeId, Plan, PlanNumber, ShardId, Source, Span, TableId, TableSpec, WorkerId};
 
 /// The role of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,8 +26,8 @@ pub struct Member {
     pub node: NodeId,
     /// The address at which it listens: `host:port`, or empty within one process.
     pub address: String,
-    /// The key that its name is bound to; `None` in an insecure run.
-    pub key: Option<KeyFingerprint>,
+    /// What its name is bound to; `None` in an insecure run.
+    pub binding: Option<Binding>,
 }
 
 /// A control message.
@@ -474,7 +474,7 @@ pub struct LeaseTerms {
 }
 
 variants!(NodeRole { 0 => Server, 1 => Worker });
-fields!(Member { node, address, key });
+fields!(Member { node, address, binding });
 variants!(Control {
     0 => Join { role, address, token, place, job },
     1 => Welcome { node, source, token },

@@ -2,7 +2,7 @@
 //! (`Control::Report`).
 
 use crate::field::{fields, variants};
-use types::{Clock, KeyFingerprint, Measured, NodeId, Plan, ShardId, Span, TableId, TableSpec, WorkerId};
+use types::{Binding, Clock, Measured, NodeId, Plan, ShardId, Span, TableId, TableSpec, WorkerId};
 
 /// The state of a run.
 #[derive(Clone, Debug, PartialEq)]
@@ -64,8 +64,8 @@ pub struct MemberStatus {
     pub node: NodeId,
     /// The address at which it listens.
     pub address: String,
-    /// The key that its name is bound to; `None` in an insecure run.
-    pub key: Option<KeyFingerprint>,
+    /// What its name is bound to; `None` in an insecure run.
+    pub binding: Option<Binding>,
     /// Whether it takes part.
     pub state: MemberState,
     /// The time since its last message.
@@ -155,7 +155,7 @@ pub enum MemberState {
 
 variants!(MemberState { 0 => Joining, 1 => Present, 2 => Left, 3 => Lost { reason }, 4 => Leaving });
 fields!(TableStatus { table, spec, frontier });
-fields!(MemberStatus { node, address, key, state, silent, clock, in_clock, report });
+fields!(MemberStatus { node, address, binding, state, silent, clock, in_clock, report });
 fields!(Trouble { node, what, lasted, limit });
 fields!(WaitingRead { table, reader, clock, needs });
 fields!(NodeReport { shards, frontiers, waited_for, waiting_reads, blocked, silent_peers, step, round_trip, timeouts });

@@ -1,9 +1,9 @@
 //! The guard's two decisions, row by row.
 
 use super::*;
-use identity::CertificateName;
 use identity::{JobToken, Token};
 use rustls::pki_types::UnixTime;
+use types::{CertificateName, KeyFingerprint};
 use wire::{Control, Head, Message, NodeRole};
 
 const KEY: KeyFingerprint = KeyFingerprint([1; 32]);
@@ -18,7 +18,7 @@ fn guard(role: Role) -> Guard {
     let token = Token::Job(JobToken::create().expect("random bytes"));
     let credentials = Credentials::of_token(&token, role, "test", UnixTime::now()).expect("signed");
     let mut guard = Guard::new(Security::Tls(credentials));
-    let member = |node| Member { node, address: String::new(), key: Some(KEY) };
+    let member = |node| Member { node, address: String::new(), binding: Some(Binding::Key(KEY)) };
     guard.know(&[member(NodeId::Server(1)), member(NodeId::Worker(1))]);
     guard
 }
@@ -37,7 +37,7 @@ fn called_peer_must_have_the_role_and_key_of_the_called_node() {
     // (node, peer, the refusal; empty for none)
     let cases = [
         (NodeId::Server(1), peer(Role::Server, KEY), ""),
-        (NodeId::Server(1), peer(Role::Server, OTHER), "has key"),
+        (NodeId::Server(1), peer(Role::Server, OTHER), "with key 02"),
         (NodeId::Server(1), peer(Role::Worker, KEY), "and not server 1"),
         // The first call of a node goes to the coordinator, of which it knows the role only.
         (NodeId::Coordinator, peer(Role::Coordinator, OTHER), ""),
@@ -110,7 +110,21 @@ fn refusals_of_the_guard_have_their_reasons() {
 fn a_name_that_is_given_to_another_process_has_the_new_key() {
     let mut guard = guard(Role::Coordinator);
     let frame = frame(NodeId::Worker(1), Control::Heartbeat { heard: 0 });
-    guard.know(&[Member { node: NodeId::Worker(1), address: String::new(), key: Some(OTHER) }]);
+    guard.know(&[Member { node: NodeId::Worker(1), address: String::new(), binding: Some(Binding::Key(OTHER)) }]);
     assert_eq!(guard.judge(Some(&peer(Role::Worker, OTHER)), &frame), Verdict::Accepted);
     assert!(matches!(guard.judge(Some(&peer(Role::Worker, KEY)), &frame), Verdict::Refused(_)));
+}
+
+#[test]
+fn a_name_bound_to_a_certificate_stays_when_its_key_changes() {
+    let mut guard = guard(Role::Coordinator);
+    let frame = frame(NodeId::Worker(1), Control::Heartbeat { heard: 0 });
+    let name = peer(Role::Worker, KEY).name;
+    let member = |node| Member { node, address: String::new(), binding: Some(Binding::Certificate(name.clone())) };
+    guard.know(&[member(NodeId::Worker(1))]);
+    assert_eq!(guard.judge(Some(&peer(Role::Worker, KEY)), &frame), Verdict::Accepted);
+    assert_eq!(guard.judge(Some(&peer(Role::Worker, OTHER)), &frame), Verdict::Accepted, "a renewed certificate");
+    let another = CertificateName::new("job", Role::Worker, "another").expect("a name");
+    let another = PeerIdentity { name: another, key: KEY };
+    assert!(matches!(guard.judge(Some(&another), &frame), Verdict::Refused(_)), "another certificate");
 }

@@ -1,8 +1,8 @@
 //! The name in a certificate: `slackwater://job/role/name`, a URI in the subject alternative name
 //! (SAN).
 
+use crate::Role;
 use std::fmt;
-use types::Role;
 
 const SCHEME: &str = "slackwater://";
 /// Most characters of a job or of a name.
@@ -11,8 +11,7 @@ const MOST_CHARS: usize = 64;
 /// The job, role and name that a certificate is for.
 ///
 /// ```
-/// use identity::CertificateName;
-/// use types::Role;
+/// use types::{CertificateName, Role};
 ///
 /// let name: CertificateName = "slackwater://clicks/worker/host-7".parse().expect("well formed");
 /// assert_eq!((name.job(), name.role(), name.name()), ("clicks", Role::Worker, "host-7"));
@@ -25,18 +24,29 @@ pub struct CertificateName {
 }
 
 /// Why a text is not the name of a certificate.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CertificateNameError {
     /// It does not have the form of a name.
-    #[error("'{0}' is not of the form slackwater://job/role/name")]
     Form(String),
     /// It has a role that does not exist.
-    #[error("{0}")]
     Role(String),
     /// The job or the name is empty, too long, or has other characters.
-    #[error("'{0}' has a job or a name that is not 1 to 64 letters, digits, '-', '_' and '.'")]
     Characters(String),
 }
+
+impl fmt::Display for CertificateNameError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Form(text) => write!(f, "'{text}' is not of the form slackwater://job/role/name"),
+            Self::Role(why) => f.write_str(why),
+            Self::Characters(text) => {
+                write!(f, "'{text}' has a job or a name that is not 1 to 64 letters, digits, '-', '_' and '.'")
+            }
+        }
+    }
+}
+
+impl std::error::Error for CertificateNameError {}
 
 impl CertificateName {
     /// A name of these parts.
