@@ -9,11 +9,18 @@ use types::limits::{ADDRESS_BYTES, NAME_BYTES};
 use types::{Clock, NodeId};
 use wire::{Control, Frame, Head, Message, Outbox};
 
-/// Why a node with a job or an address of these lengths cannot join. None if it can.
-fn refuses_lengths(job: &str, address: &str) -> Option<String> {
-    let texts = [("address", address.len(), ADDRESS_BYTES), ("job name", job.len(), NAME_BYTES)];
-    let too_long = texts.into_iter().find(|(_, bytes, most)| bytes > most);
-    too_long.map(|(what, bytes, most)| format!("its {what} has {bytes} bytes, and {most} are allowed"))
+/// Why a node with this job and address cannot join. None if it can. Logs and `status` show both,
+/// so control characters, which can change what a terminal shows, are refused.
+fn refuses_texts(job: &str, address: &str) -> Option<String> {
+    let refuses = |what: &str, text: &str, most: usize| {
+        let bytes = text.len();
+        if bytes > most {
+            return Some(format!("its {what} has {bytes} bytes, and {most} are allowed"));
+        }
+        let has_control = text.contains(|character: char| character.is_control());
+        has_control.then(|| format!("its {what} has a control character: {text:?}"))
+    };
+    refuses("address", address, ADDRESS_BYTES).or_else(|| refuses("job name", job, NAME_BYTES))
 }
 
 impl Coordinator {
@@ -23,7 +30,7 @@ impl Coordinator {
         if self.members.by_token(token).is_none() && !self.join_budget.take(self.now) {
             return;
         }
-        let refusal = refuses_lengths(job, &request.address).or_else(|| self.settings.refuses_job(job));
+        let refusal = refuses_texts(job, &request.address).or_else(|| self.settings.refuses_job(job));
         let refusal = refusal.or_else(|| self.refuses_all());
         let given = refusal.map_or_else(|| self.members.join(&self.settings, request, self.now), Err);
         match given {

@@ -60,20 +60,22 @@ fn a_flood_of_joins_is_answered_at_the_rate_of_joins_only() {
 }
 
 #[test]
-fn a_node_with_a_long_address_or_job_is_refused() {
+fn a_node_with_a_long_or_unprintable_address_or_job_is_refused() {
     let mut coordinator = Coordinator::new(RunSize { servers: 1, workers: 1 }, Membership::Static, Span::from_secs(1));
-    let mut refused = |address: usize, job: usize| {
+    let mut refused = |address: &str, job: &str| {
         let role = NodeRole::Worker;
-        let address = "a".repeat(address);
-        let join = Control::Join { role, address, token: 1, place: None, job: "j".repeat(job) };
+        let join = Control::Join { role, address: address.to_owned(), token: 1, place: None, job: job.to_owned() };
         match said(&mut coordinator, Time(0), NodeId::Worker(1000), Source(0), join).into_iter().next() {
             Some(Control::JoinRefused { reason, .. }) => reason,
             answer => format!("{answer:?}"),
         }
     };
-    assert!(refused(ADDRESS_BYTES + 1, 0).contains("its address has 257 bytes"));
-    assert!(refused(0, NAME_BYTES + 1).contains("its job name has 256 bytes"));
-    assert!(refused(ADDRESS_BYTES, NAME_BYTES).contains("Welcome"));
+    let long = |bytes: usize| "a".repeat(bytes);
+    assert!(refused(&long(ADDRESS_BYTES + 1), "").contains("its address has 257 bytes"));
+    assert!(refused("", &long(NAME_BYTES + 1)).contains("its job name has 256 bytes"));
+    assert!(refused("host:1\u{1b}[2J", "").contains(r#"its address has a control character: "host:1\u{1b}[2J""#));
+    assert!(refused("", "clicks\n17").contains(r#"its job name has a control character: "clicks\n17""#));
+    assert!(refused(&long(ADDRESS_BYTES), &long(NAME_BYTES)).contains("Welcome"));
 }
 
 /// A process that is started again by the same command asks for the place that it had.
