@@ -154,7 +154,7 @@ fn bench_cluster_prints_its_figures() {
         "goodput_2_replicas_over_1_four_workers",
         "chain_bytes_over_pushed_four_workers",
     ];
-    prints(&["cluster", "--only", "replicas", "--megabytes", "1", "--millis", "100"], &names);
+    prints(&["cluster", "--only", "replicas", "--megabytes", "1", "--millis", "500"], &names);
     let names = ["checkpoints_made", "checkpoint_megabytes", "goodput_with_checkpoints_over_without"];
     let sizes = ["--checkpoint-megabytes", "4", "--checkpoint-every", "0.5"];
     prints(&[&["cluster", "--only", "checkpoints"], &sizes[..]].concat(), &names);
