@@ -1,6 +1,6 @@
 //! A hostile peer's connection: blocking TLS with any certificate, or none, and any bytes in it.
 //!
-//! The peer accepts every node, whoever it is, so that a refusal is always the node's.
+//! The peer accepts every node, also a stranger, so that a refusal is always the node's.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
